@@ -1,0 +1,1 @@
+"""Surefoot: durable LLM agent sessions over HTTP."""
