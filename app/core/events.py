@@ -1,0 +1,508 @@
+"""The journal's events: frozen values, one class a type, each with its schema version.
+
+An `Event` is a body with its place (seq, turn, step, phase, time). The shape of a body is part of
+the HTTP contract (docs/events.md is generated from here); a change of shape raises `V` and brings
+an upcaster in `app.core.upcasters`, so that every journal ever written can be folded.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar
+
+from app.core.canonical import Json
+from app.core.faults import Fault
+from app.core.lifecycle import Phase, Status, StopReason
+
+
+class EffectClass(StrEnum):
+    """What calling a tool does to the world (TOOL-10)."""
+
+    READ = "read"
+    IDEMPOTENT = "idempotent"
+    ONCE = "once"
+
+
+class Outcome(StrEnum):
+    """How a tool call ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    DENIED = "denied"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+class Purpose(StrEnum):
+    """Why a model call is bought."""
+
+    STEP = "step"
+    CLOSING = "closing"
+
+
+class Policy(StrEnum):
+    """What a message does when the session is busy."""
+
+    REJECT = "reject"
+    ENQUEUE = "enqueue"
+    INTERRUPT = "interrupt"
+    STEER = "steer"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of one turn; times in seconds, money in the currency of the price table."""
+
+    max_steps: int = 12
+    token_budget: int = 100_000
+    max_cost: float | None = None
+    max_consecutive_errors: int = 3
+    loop_window: int = 6
+    loop_threshold: int = 3
+    max_repeat: int = 2
+    total_timeout_s: float = 90.0
+    tool_timeout_s: float = 15.0
+    max_tool_calls_per_step: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """The model a session uses, with what the core must know of it. Prices are per million tokens."""
+
+    name: str
+    context_window: int = 128_000
+    encoding: str = "o200k_base"
+    price_input: float | None = None
+    price_cached: float | None = None
+    price_output: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRef:
+    """One immutable prompt version: its name, number, content hash and token count."""
+
+    name: str
+    version: int
+    sha256: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRef:
+    """One immutable tool version."""
+
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, calls and money spent; `estimated` when an endpoint reported none."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+    cost: float = 0.0
+    estimated: bool = False
+
+    def plus(self, other: "Usage") -> "Usage":
+        """Return the sum of two usages."""
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.model_calls + other.model_calls,
+            self.tool_calls + other.tool_calls,
+            self.cost + other.cost,
+            self.estimated or other.estimated,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Return what counts against the token budget."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Where a turn's spans hang: ids in hex as W3C Trace Context writes them."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A turn's result, the best so far also for a turn that a guard stopped (API-9)."""
+
+    text: str = ""
+    data: Json = None
+    complete: bool | None = None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallMade:
+    """One tool call as the model asked for it, read and checked by the shell before deciding.
+
+    `raw` is what the model wrote; `arguments` what it means after parsing, validation and
+    defaults, or None when `fault` says why it cannot run; `replay` is what the history repeats to
+    the endpoint where `raw` itself is not a JSON object. `loop_digest` leaves out what the tool
+    names in `loop_ignore`. The rest is the tool's own policy, frozen into the log with the call.
+    """
+
+    call_id: str
+    wire_id: str
+    name: str
+    raw: str
+    arguments: dict[str, object] | None
+    fault: Fault | None = None
+    replay: str | None = None
+    digest: str = ""
+    loop_digest: str = ""
+    version: int = 0
+    effect: EffectClass = EffectClass.ONCE
+    timeout_s: float = 15.0
+    max_attempts: int = 3
+    polling: bool = False
+    serial_group: str | None = None
+    depends_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The built-in final answer (LOOP-11): not a tool call, though the model calls it like one."""
+
+    text: str
+    complete: bool | None = None
+    confidence: float | None = None
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCreated:
+    """A session exists; what it is pinned to."""
+
+    TYPE: ClassVar[str] = "session.created"
+    V: ClassVar[int] = 1
+    session_id: str
+    agent: str
+    agent_version: int
+    mode: str
+    model: ModelRef
+    prompt: PromptRef
+    limits: Limits
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """A turn begins with the user's text; tools are frozen here, and the trace gets its root."""
+
+    TYPE: ClassVar[str] = "turn.started"
+    V: ClassVar[int] = 1
+    text: str
+    tokens: int
+    trace: Trace
+    tools: tuple[ToolRef, ...] = ()
+    tools_tokens: int = 0
+    continues: int | None = None
+    link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEntered:
+    """The machine moved; on the wire the fields are `from` and `to`."""
+
+    TYPE: ClassVar[str] = "phase.entered"
+    V: ClassVar[int] = 1
+    source: Phase | None
+    target: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequested:
+    """A model call is about to be bought: its size and ingredients, never the messages."""
+
+    TYPE: ClassVar[str] = "model.requested"
+    V: ClassVar[int] = 1
+    model: str
+    purpose: Purpose
+    sha256: str
+    messages: int
+    input_tokens: int
+    tools: tuple[str, ...]
+    prompt: PromptRef
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswered:
+    """The model's answer, whole: text, calls, usage; `scratchpad` is reasoning kept apart."""
+
+    TYPE: ClassVar[str] = "model.answered"
+    V: ClassVar[int] = 1
+    text: str
+    tool_calls: tuple[CallMade, ...]
+    usage: Usage
+    finish_reason: str
+    tokens: int
+    model: str = ""
+    scratchpad: str | None = None
+    finish: Finish | None = None
+    attempt: int = 1
+    ttft_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailed:
+    """One attempt at a model call failed; `retry_at_us` is when the next one may be made."""
+
+    TYPE: ClassVar[str] = "model.failed"
+    V: ClassVar[int] = 1
+    error: Fault
+    attempt: int
+    retry_at_us: int | None = None
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolIntended:
+    """A call is about to be made: written before it is sent (the ledger's intent)."""
+
+    TYPE: ClassVar[str] = "tool.intended"
+    V: ClassVar[int] = 1
+    call_id: str
+    name: str
+    arguments: dict[str, object]
+    effect: EffectClass
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAttempted:
+    """A further attempt at the same call follows; written from the second attempt on."""
+
+    TYPE: ClassVar[str] = "tool.attempted"
+    V: ClassVar[int] = 1
+    call_id: str
+    attempt: int
+    error: Fault
+    retry_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """A call is closed (the ledger's result). `content` is what the model reads, where it is not
+    simply the output or the error; `executed` is false for a call that was never sent; `notable`
+    says that the result is long enough for equal results to mean something (LOOP-7); `may_repeat`
+    that calling again in the same words is no repetition (bad arguments, or it did not happen).
+    """
+
+    TYPE: ClassVar[str] = "tool.finished"
+    V: ClassVar[int] = 1
+    call_id: str
+    name: str
+    outcome: Outcome
+    output: Json = None
+    error: Fault | None = None
+    content: str | None = None
+    tokens: int = 0
+    attempts: int = 1
+    duration_ms: float = 0.0
+    executed: bool = True
+    digest: str = ""
+    empty: bool = False
+    notable: bool = False
+    may_repeat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """A step is over: how many of its calls succeeded, and the tokens spent in the turn so far."""
+
+    TYPE: ClassVar[str] = "step.finished"
+    V: ClassVar[int] = 1
+    calls: int
+    succeeded: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GuardTripped:
+    """A guard acted. `stop_reason` when it ends the turn; `note` is what the model is told."""
+
+    TYPE: ClassVar[str] = "guard.tripped"
+    V: ClassVar[int] = 1
+    guard: str
+    detail: str
+    stop_reason: StopReason | None = None
+    note: str | None = None
+    note_tokens: int = 0
+    tool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    """A user message after the first arrived."""
+
+    TYPE: ClassVar[str] = "message.received"
+    V: ClassVar[int] = 1
+    text: str
+    tokens: int
+    policy: Policy = Policy.REJECT
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationAsked:
+    """A `once` call has an unknown outcome and a person must say what happened."""
+
+    TYPE: ClassVar[str] = "verification.requested"
+    V: ClassVar[int] = 1
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationDecided:
+    """A person said whether an uncertain call happened."""
+
+    TYPE: ClassVar[str] = "verification.decided"
+    V: ClassVar[int] = 1
+    call_id: str
+    happened: bool
+    output: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer of the session fired: `total_timeout` or `verification`."""
+
+    TYPE: ClassVar[str] = "timer.fired"
+    V: ClassVar[int] = 1
+    timer: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClaimed:
+    """A worker took the session over under a new epoch (the fencing token)."""
+
+    TYPE: ClassVar[str] = "session.claimed"
+    V: ClassVar[int] = 1
+    worker: str
+    epoch: int
+    lease_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInterrupted:
+    """An owner was lost while these `once` calls were in flight: their outcome is in doubt."""
+
+    TYPE: ClassVar[str] = "session.interrupted"
+    V: ClassVar[int] = 1
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResumed:
+    """A user asked for a stopped or failed turn to go on."""
+
+    TYPE: ClassVar[str] = "session.resumed"
+    V: ClassVar[int] = 1
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsRaised:
+    """The limits that hold from here on."""
+
+    TYPE: ClassVar[str] = "limits.raised"
+    V: ClassVar[int] = 1
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """Always the last event of a turn; there is exactly one."""
+
+    TYPE: ClassVar[str] = "turn.ended"
+    V: ClassVar[int] = 1
+    status: Status
+    stop_reason: StopReason
+    result: Result
+    usage: Usage
+    error: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """No further turn will start."""
+
+    TYPE: ClassVar[str] = "session.closed"
+    V: ClassVar[int] = 1
+    reason: str = field(default="requested")
+
+
+Body = (
+    SessionCreated
+    | TurnStarted
+    | PhaseEntered
+    | ModelRequested
+    | ModelAnswered
+    | ModelFailed
+    | ToolIntended
+    | ToolAttempted
+    | ToolFinished
+    | StepFinished
+    | GuardTripped
+    | MessageReceived
+    | VerificationAsked
+    | VerificationDecided
+    | TimerFired
+    | SessionClaimed
+    | SessionInterrupted
+    | SessionResumed
+    | LimitsRaised
+    | TurnEnded
+    | SessionClosed
+)
+
+BODIES: dict[str, type[Body]] = {
+    body.TYPE: body
+    for body in (
+        SessionCreated,
+        TurnStarted,
+        PhaseEntered,
+        ModelRequested,
+        ModelAnswered,
+        ModelFailed,
+        ToolIntended,
+        ToolAttempted,
+        ToolFinished,
+        StepFinished,
+        GuardTripped,
+        MessageReceived,
+        VerificationAsked,
+        VerificationDecided,
+        TimerFired,
+        SessionClaimed,
+        SessionInterrupted,
+        SessionResumed,
+        LimitsRaised,
+        TurnEnded,
+        SessionClosed,
+    )
+}
+"""Every event type of the journal and its class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A body with its place: `at_us` in microseconds UTC; turn, step and phase after it."""
+
+    seq: int
+    turn: int
+    step: int
+    phase: Phase | None
+    at_us: int
+    body: Body

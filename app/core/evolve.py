@@ -1,0 +1,358 @@
+"""Folding: `evolve(state, event)` is what an event makes of a state. It decides nothing.
+
+State, live or recovered, is always the fold of the journal; so nothing here may depend on a
+setting, a guard or a prompt that could change between the writing and the reading.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from app.core.context import MESSAGE_OVERHEAD, content_of, fact_of
+from app.core.events import (
+    Body,
+    EffectClass,
+    Event,
+    GuardTripped,
+    LimitsRaised,
+    MessageReceived,
+    ModelAnswered,
+    ModelFailed,
+    ModelRequested,
+    Outcome,
+    PhaseEntered,
+    SessionClaimed,
+    SessionClosed,
+    SessionCreated,
+    SessionInterrupted,
+    SessionResumed,
+    ToolAttempted,
+    ToolFinished,
+    ToolIntended,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+    VerificationAsked,
+)
+from app.core.lifecycle import PendingKind, Phase
+from app.core.messages import AssistantMessage, Message, MessageCall, ToolMessage, UserMessage
+from app.core.state import (
+    ACTION_MEMORY,
+    Action,
+    CallStage,
+    Ended,
+    OpenCall,
+    OpenRequest,
+    Pending,
+    QueuedText,
+    State,
+)
+
+_FACTS_KEPT: Final = 20
+
+
+class BrokenJournalError(Exception):
+    """Events that do not follow one another: a journal that this code cannot have written."""
+
+
+def place(state: State | None, body: Body, at_us: int) -> Event:
+    """Return the event that this body makes as the next of the journal."""
+    if state is None:
+        return Event(1, 0, 0, None, at_us, body)
+    turn, step, phase = state.turn, state.step, state.phase
+    if isinstance(body, TurnStarted):
+        turn, step, phase = turn + 1, step if body.continues else 0, None
+    elif isinstance(body, PhaseEntered):
+        phase = body.target
+        if phase is Phase.THINK and state.stopping is None:
+            step += 1
+    return Event(state.seq + 1, turn, step, phase, at_us, body)
+
+
+def evolve(state: State | None, event: Event) -> State:
+    """Return the state after one more event.
+
+    Raises:
+        BrokenJournalError: when the event is not the next one.
+
+    """
+    body = event.body
+    if state is None:
+        if not isinstance(body, SessionCreated) or event.seq != 1:
+            message = f"A journal begins with session.created, not {body.TYPE} at {event.seq}."
+            raise BrokenJournalError(message)
+        return State(created=body, limits=body.limits, seq=1, at_us=event.at_us)
+    if event.seq != state.seq + 1:
+        message = f"Event {event.seq} does not follow {state.seq}."
+        raise BrokenJournalError(message)
+    fold = _FOLDS.get(type(body))
+    folded = state if fold is None else fold(state, event, body)
+    return replace(
+        folded,
+        seq=event.seq,
+        at_us=event.at_us,
+        turn=event.turn,
+        step=event.step,
+        phase=event.phase,
+        active_us=folded.active_us + _active_since(state, event),
+        active_from_us=None if _at_rest(folded) else event.at_us,
+    )
+
+
+def fold(events: Iterable[Event], state: State | None = None) -> State | None:
+    """Return the state after all these events."""
+    for event in events:
+        state = evolve(state, event)
+    return state
+
+
+def _at_rest(state: State) -> bool:
+    return state.phase is Phase.WAITING or state.between_turns
+
+
+def _active_since(state: State, event: Event) -> int:
+    """Return the active time up to this event: none while waiting or while nobody owned it."""
+    if state.active_from_us is None or isinstance(event.body, SessionClaimed | TurnStarted):
+        return 0
+    return max(0, event.at_us - state.active_from_us)
+
+
+def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
+    goes_on = body.continues is not None
+    message = UserMessage(body.text, body.tokens, note=goes_on)
+    context = state.context_tokens or state.prompt.tokens + state.tools_tokens
+    context += body.tools_tokens - state.tools_tokens + body.tokens + MESSAGE_OVERHEAD
+    fresh = replace(
+        state,
+        history=(*state.history, message),
+        context_tokens=context,
+        queue=state.queue if goes_on else state.queue[1:],
+        resuming=None,
+        trace=body.trace,
+        turn_at_us=event.at_us,
+        turn_link=body.link,
+        tools=body.tools,
+        tools_tokens=body.tools_tokens,
+        request=None,
+        calls=(),
+        stopping=None,
+        pending=None,
+        ended=None,
+        phase_seq=0,
+    )
+    if goes_on:
+        return fresh
+    return replace(
+        fresh,
+        active_us=0,
+        active_from_us=None,
+        spent=Usage(),
+        errors_running=0,
+        actions=(),
+        once_done=(),
+        withdrawn=(),
+        nudges=(),
+        best="",
+        facts=(),
+    )
+
+
+def _phase_entered(state: State, event: Event, body: PhaseEntered) -> State:
+    moved = replace(state, phase=body.target, phase_seq=event.seq, phase_at_us=event.at_us)
+    if body.source is Phase.WAITING:
+        moved = replace(moved, pending=None)
+    if body.target in {Phase.REFLECT, Phase.DONE} and state.calls:
+        return _flush_calls(moved)
+    return moved
+
+
+def _flush_calls(state: State) -> State:
+    """Put the results of the step into the history in the order asked, and into the windows."""
+    results = [(open_call.call, open_call.result) for open_call in state.calls]
+    messages: list[Message] = []
+    actions: list[Action] = []
+    for call, result in results:
+        if result is None:
+            continue
+        content = content_of(result)
+        messages.append(ToolMessage(call.call_id, call.wire_id, call.name, content, result.tokens))
+        actions.append(
+            Action(
+                call.call_id,
+                call.name,
+                call.digest,
+                call.loop_digest,
+                result.outcome,
+                result.digest,
+                result.notable,
+                result.empty,
+                call.polling,
+                result.executed,
+                call.effect,
+                content,
+                result.may_repeat,
+            )
+        )
+    succeeded = any(action.outcome is Outcome.OK for action in actions)
+    done = [a for a in actions if a.executed and a.effect is EffectClass.ONCE]
+    facts = [fact_of(a) for a in actions if a.executed and a.outcome is Outcome.OK]
+    return replace(
+        state,
+        history=(*state.history, *messages),
+        context_tokens=state.context_tokens + sum(m.tokens + MESSAGE_OVERHEAD for m in messages),
+        actions=(*state.actions, *actions)[-ACTION_MEMORY:],
+        once_done=(*state.once_done, *done),
+        facts=(*state.facts, *facts)[-_FACTS_KEPT:],
+        errors_running=0 if succeeded else state.errors_running + 1,
+        calls=(),
+    )
+
+
+def _model_requested(state: State, event: Event, body: ModelRequested) -> State:
+    return replace(state, request=OpenRequest(event.seq, event.at_us, body.purpose))
+
+
+def _model_answered(state: State, _event: Event, body: ModelAnswered) -> State:
+    calls = tuple(
+        MessageCall(c.call_id, c.wire_id, c.name, c.raw if c.replay is None else c.replay)
+        for c in body.tool_calls
+    )
+    text = body.text if body.finish is None else body.finish.text
+    message = AssistantMessage(text, body.tokens, calls, body.scratchpad)
+    said = bool(text.strip()) or bool(calls)
+    usage = body.usage
+    context = state.context_tokens + body.tokens + MESSAGE_OVERHEAD
+    if not usage.estimated:
+        context = usage.input_tokens + max(body.tokens, usage.output_tokens) + MESSAGE_OVERHEAD
+        if state.stopping is not None:
+            context += state.tools_tokens
+    return replace(
+        state,
+        request=None,
+        history=(*state.history, message) if said else state.history,
+        context_tokens=context,
+        calls=tuple(OpenCall(call) for call in body.tool_calls),
+        usage=state.usage.plus(usage),
+        spent=state.spent.plus(usage),
+        best=text if text.strip() else state.best,
+    )
+
+
+def _model_failed(state: State, _event: Event, body: ModelFailed) -> State:
+    request = state.request
+    spent, usage = state.spent.plus(body.usage), state.usage.plus(body.usage)
+    if request is None or body.retry_at_us is None:
+        return replace(state, request=None, spent=spent, usage=usage)
+    again = replace(request, attempt=body.attempt + 1, not_before_us=body.retry_at_us)
+    return replace(state, request=again, spent=spent, usage=usage)
+
+
+def _with_call(state: State, call_id: str, change: Callable[[OpenCall], OpenCall]) -> State:
+    calls = tuple(change(c) if c.call.call_id == call_id else c for c in state.calls)
+    return replace(state, calls=calls)
+
+
+def _tool_intended(state: State, event: Event, body: ToolIntended) -> State:
+    one = Usage(tool_calls=1)
+    counted = replace(state, usage=state.usage.plus(one), spent=state.spent.plus(one))
+    return _with_call(
+        counted,
+        body.call_id,
+        lambda c: replace(
+            c,
+            stage=CallStage.INTENDED,
+            intended_seq=event.seq,
+            intended_at_us=event.at_us,
+        ),
+    )
+
+
+def _tool_attempted(state: State, _event: Event, body: ToolAttempted) -> State:
+    return _with_call(
+        state,
+        body.call_id,
+        lambda c: replace(c, attempt=body.attempt, not_before_us=body.retry_at_us),
+    )
+
+
+def _tool_finished(state: State, _event: Event, body: ToolFinished) -> State:
+    return _with_call(
+        state,
+        body.call_id,
+        lambda c: replace(c, stage=CallStage.FINISHED, result=body, doubt_since_us=None),
+    )
+
+
+def _guard_tripped(state: State, _event: Event, body: GuardTripped) -> State:
+    changed = replace(state, nudges=(*state.nudges, body.guard))
+    if body.stop_reason is not None:
+        changed = replace(changed, stopping=body.stop_reason)
+    if body.tool is not None and body.tool not in state.withdrawn:
+        changed = replace(changed, withdrawn=(*state.withdrawn, body.tool))
+    if body.note is not None:
+        note = UserMessage(body.note, body.note_tokens, note=True)
+        tokens = changed.context_tokens + body.note_tokens + MESSAGE_OVERHEAD
+        changed = replace(changed, history=(*changed.history, note), context_tokens=tokens)
+    return changed
+
+
+def _message_received(state: State, _event: Event, body: MessageReceived) -> State:
+    return replace(state, queue=(*state.queue, QueuedText(body.text, body.tokens)))
+
+
+def _session_claimed(state: State, _event: Event, body: SessionClaimed) -> State:
+    return replace(state, epoch=body.epoch, lease_us=body.lease_us)
+
+
+def _session_interrupted(state: State, event: Event, body: SessionInterrupted) -> State:
+    calls = tuple(
+        replace(c, doubt_since_us=event.at_us) if c.call.call_id in body.calls else c
+        for c in state.calls
+    )
+    return replace(state, calls=calls)
+
+
+def _verification_asked(state: State, _event: Event, body: VerificationAsked) -> State:
+    return replace(state, pending=Pending(PendingKind.VERIFICATION, body.calls))
+
+
+def _turn_ended(state: State, _event: Event, body: TurnEnded) -> State:
+    ended = Ended(body.status, body.stop_reason, body.result, body.error)
+    history = state.history
+    text = body.result.text
+    if text.strip() and not isinstance(history[-1] if history else None, AssistantMessage):
+        history = (*history, AssistantMessage(text, 0))
+    return replace(state, ended=ended, request=None, calls=(), pending=None, history=history)
+
+
+def _session_resumed(state: State, _event: Event, body: SessionResumed) -> State:
+    return replace(state, resuming=body.turn)
+
+
+def _limits_raised(state: State, _event: Event, body: LimitsRaised) -> State:
+    return replace(state, limits=body.limits)
+
+
+def _session_closed(state: State, _event: Event, _body: SessionClosed) -> State:
+    return replace(state, closed=True, queue=(), resuming=None)
+
+
+_FOLDS: Final[dict[type[Body], Callable[..., State]]] = {
+    TurnStarted: _turn_started,
+    PhaseEntered: _phase_entered,
+    ModelRequested: _model_requested,
+    ModelAnswered: _model_answered,
+    ModelFailed: _model_failed,
+    ToolIntended: _tool_intended,
+    ToolAttempted: _tool_attempted,
+    ToolFinished: _tool_finished,
+    GuardTripped: _guard_tripped,
+    MessageReceived: _message_received,
+    SessionClaimed: _session_claimed,
+    SessionInterrupted: _session_interrupted,
+    VerificationAsked: _verification_asked,
+    TurnEnded: _turn_ended,
+    SessionResumed: _session_resumed,
+    LimitsRaised: _limits_raised,
+    SessionClosed: _session_closed,
+}

@@ -1,0 +1,149 @@
+"""What can happen to a session, as values: the answers to effects, and what the inbox brings.
+
+Every input carries the time at which it happened; the core has no clock of its own.
+"""
+
+from dataclasses import dataclass
+
+from app.core.canonical import Json
+from app.core.events import Limits, ModelAnswered, Policy, ToolRef, Trace, Usage
+from app.core.faults import Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """This worker owns the session now; `lease_us` is how long an owner is believed without news."""
+
+    at_us: int
+    worker: str
+    epoch: int
+    lease_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPrepared:
+    """Answer to `PrepareTurn`. `note` is what the model is told when a stopped turn goes on."""
+
+    at_us: int
+    trace: Trace
+    tools: tuple[ToolRef, ...]
+    tools_tokens: int
+    note: str
+    note_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReturned:
+    """Answer to `CallModel`: read, its calls checked."""
+
+    at_us: int
+    key: str
+    answer: ModelAnswered
+    jitter: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFaulted:
+    """The attempt failed; `jitter` in [0, 1) spreads the wait before the next."""
+
+    at_us: int
+    key: str
+    fault: Fault
+    jitter: float
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """Answer to `CallTool`: the output, and the text and tokens the model will be given."""
+
+    at_us: int
+    key: str
+    call_id: str
+    output: Json
+    content: str | None
+    tokens: int
+    digest: str
+    duration_ms: float
+    empty: bool = False
+    notable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFaulted:
+    """The attempt failed; whether it may have reached the tool is in `fault.sent`."""
+
+    at_us: int
+    key: str
+    call_id: str
+    fault: Fault
+    tokens: int
+    duration_ms: float
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A user message from the inbox."""
+
+    at_us: int
+    text: str
+    tokens: int
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAsked:
+    """A user wants a stopped or failed turn to go on, with these limits."""
+
+    at_us: int
+    limits: Limits | None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """A user wants the turn ended now."""
+
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseAsked:
+    """A user wants no further turn."""
+
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A person said whether an uncertain call happened; output and tokens when it is known."""
+
+    at_us: int
+    call_id: str
+    happened: bool
+    output: Json
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerRang:
+    """A timer reached its time: `total_timeout` or `verification`."""
+
+    at_us: int
+    timer: str
+
+
+Input = (
+    Claimed
+    | TurnPrepared
+    | ModelReturned
+    | ModelFaulted
+    | ToolReturned
+    | ToolFaulted
+    | Told
+    | ResumeAsked
+    | CancelAsked
+    | CloseAsked
+    | Verified
+    | TimerRang
+)

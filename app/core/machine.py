@@ -1,0 +1,209 @@
+"""The machine: `decide(state, input)` is the only place where decisions are taken.
+
+It is total over the table `LEGAL`: an input in a phase that the table does not list raises
+`IllegalTransitionError`. An answer to an effect that is owed no longer (the call was cancelled
+meanwhile) and a request that has become moot decide nothing, and say so with no events.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from app.core.draft import Draft, IllegalTransitionError
+from app.core.events import (
+    EffectClass,
+    Event,
+    LimitsRaised,
+    MessageReceived,
+    SessionClaimed,
+    SessionClosed,
+    SessionInterrupted,
+    SessionResumed,
+    TimerFired,
+    TurnStarted,
+)
+from app.core.inputs import (
+    CancelAsked,
+    Claimed,
+    CloseAsked,
+    Input,
+    ModelFaulted,
+    ModelReturned,
+    ResumeAsked,
+    TimerRang,
+    Told,
+    ToolFaulted,
+    ToolReturned,
+    TurnPrepared,
+    Verified,
+)
+from app.core.lifecycle import Phase, Ruling, Status, StopReason, Verb, rule
+from app.core.phases import act, think
+from app.core.phases.ending import end, stop
+from app.core.phases.observe import go_on
+from app.core.plan import owed, resting
+from app.core.state import CallStage, State
+
+_ANY: Final = frozenset({None, *Phase})
+_OPEN: Final = _ANY - {Phase.DONE}
+
+LEGAL: Final[dict[type[Input], frozenset[Phase | None]]] = {
+    Claimed: _ANY,
+    Told: _ANY,
+    CancelAsked: _ANY,
+    CloseAsked: _ANY,
+    ResumeAsked: _ANY,
+    Verified: _ANY,
+    TurnPrepared: frozenset({None, Phase.DONE}),
+    ModelReturned: frozenset({Phase.THINK}),
+    ModelFaulted: frozenset({Phase.THINK}),
+    ToolReturned: frozenset({Phase.ACT}),
+    ToolFaulted: frozenset({Phase.ACT}),
+    TimerRang: _OPEN,
+}
+"""In which phases an input may come; a request from outside may come in any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided: events to append, and the state which is their fold."""
+
+    events: tuple[Event, ...]
+    state: State
+
+
+def decide(state: State, given: Input) -> Decision:
+    """Return what follows from an input.
+
+    Raises:
+        IllegalTransitionError: when the input cannot come in this phase.
+
+    """
+    if _stale(state, given):
+        return Decision((), state)
+    if state.phase not in LEGAL[type(given)]:
+        message = f"{type(given).__name__} cannot come in phase {state.phase}."
+        raise IllegalTransitionError(message)
+    draft = Draft(state, given.at_us)
+    _TAKES[type(given)](draft, given)
+    return Decision(tuple(draft.events), draft.state)
+
+
+def _stale(state: State, given: Input) -> bool:
+    if isinstance(given, ModelReturned | ModelFaulted | ToolReturned | ToolFaulted):
+        return all(effect.key != given.key for effect in owed(state))
+    if isinstance(given, TurnPrepared):
+        return not owed(state) or not state.between_turns
+    return isinstance(given, TimerRang) and state.between_turns
+
+
+def _claimed(draft: Draft, given: Claimed) -> None:
+    draft.emit(SessionClaimed(given.worker, given.epoch, given.lease_us))
+    lost = tuple(
+        c.call.call_id
+        for c in draft.state.calls
+        if c.stage is CallStage.INTENDED
+        and c.call.effect is EffectClass.ONCE
+        and c.doubt_since_us is None
+    )
+    if lost:
+        draft.emit(SessionInterrupted(lost))
+    if not draft.state.between_turns and draft.state.phase is None:
+        go_on(draft)
+
+
+def _prepared(draft: Draft, given: TurnPrepared) -> None:
+    state = draft.state
+    resuming = state.resuming
+    if resuming is None:
+        text, tokens = state.queue[0].text, state.queue[0].tokens
+    else:
+        text, tokens = given.note, given.note_tokens
+    draft.emit(
+        TurnStarted(
+            text=text,
+            tokens=tokens,
+            trace=given.trace,
+            tools=given.tools,
+            tools_tokens=given.tools_tokens,
+            continues=resuming,
+            link=None if resuming is None or state.trace is None else _traceparent(state),
+        )
+    )
+    go_on(draft)
+
+
+def _traceparent(state: State) -> str | None:
+    trace = state.trace
+    if trace is None:
+        return None
+    return f"00-{trace.trace_id}-{trace.span_id}-{'01' if trace.sampled else '00'}"
+
+
+def _told(draft: Draft, given: Told) -> None:
+    state = draft.state
+    secure = state.ended is not None and state.ended.reason is StopReason.SECURITY
+    if not state.closed and not secure:
+        draft.emit(MessageReceived(given.text, given.tokens, given.policy))
+
+
+def _resume_asked(draft: Draft, given: ResumeAsked) -> None:
+    state = draft.state
+    if state.ended is None or state.closed or state.resuming is not None:
+        return
+    status = Status.CLOSED if state.closed else state.ended.status
+    ruling = rule(Verb.RESUME, status, reason=state.ended.reason)
+    allowed = ruling is Ruling.ACCEPT or (
+        ruling is Ruling.ONLY_WITH_LIMITS and given.limits is not None
+    )
+    if not allowed:
+        return
+    draft.emit(SessionResumed(state.turn))
+    if given.limits is not None:
+        draft.emit(LimitsRaised(given.limits))
+
+
+def _cancel_asked(draft: Draft, _given: CancelAsked) -> None:
+    if not draft.state.between_turns:
+        end(draft, StopReason.CANCELLED)
+
+
+def _verified(draft: Draft, given: Verified) -> None:
+    if any(c.in_doubt and c.call.call_id == given.call_id for c in draft.state.calls):
+        act.verified(draft, given)
+
+
+def _close_asked(draft: Draft, _given: CloseAsked) -> None:
+    if draft.state.closed:
+        return
+    if not draft.state.between_turns:
+        end(draft, StopReason.CANCELLED)
+    draft.emit(SessionClosed())
+
+
+def _timer_rang(draft: Draft, given: TimerRang) -> None:
+    if given.timer == "total_timeout":
+        draft.emit(TimerFired(given.timer))
+        limit = draft.state.limits.total_timeout_s
+        stop(draft, StopReason.TOTAL_TIMEOUT, f"the turn's {limit:g} s of active time are over")
+        return
+    rest = resting(draft.state)
+    if rest is not None and rest.timer_us is not None and rest.timer_us <= draft.at_us:
+        draft.emit(TimerFired(given.timer))
+        act.ask_verification(draft)
+
+
+_TAKES: Final[dict[type[Input], Callable[..., None]]] = {
+    Claimed: _claimed,
+    TurnPrepared: _prepared,
+    ModelReturned: think.answered,
+    ModelFaulted: think.faulted,
+    ToolReturned: act.returned,
+    ToolFaulted: act.faulted,
+    Told: _told,
+    ResumeAsked: _resume_asked,
+    CancelAsked: _cancel_asked,
+    CloseAsked: _close_asked,
+    Verified: _verified,
+    TimerRang: _timer_rang,
+}

@@ -1,0 +1,182 @@
+"""The state of a session: what the fold of its journal amounts to. Everything here is frozen.
+
+`STATE_V` names this shape; snapshots and hot states of another shape are dropped, not read.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from app.core.events import (
+    CallMade,
+    EffectClass,
+    Limits,
+    ModelRef,
+    Outcome,
+    PromptRef,
+    Purpose,
+    Result,
+    SessionCreated,
+    ToolFinished,
+    ToolRef,
+    Trace,
+    Usage,
+)
+from app.core.faults import Fault
+from app.core.lifecycle import PendingKind, Phase, Status, StopReason
+from app.core.messages import Message
+
+STATE_V: Final = 1
+ACTION_MEMORY: Final = 24
+
+
+class CallStage(StrEnum):
+    """How far a call of the current step has come."""
+
+    PROPOSED = "proposed"
+    INTENDED = "intended"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """One call of the current step. `doubt_since_us`: its owner was lost while it was in flight."""
+
+    call: CallMade
+    stage: CallStage = CallStage.PROPOSED
+    intended_seq: int = 0
+    intended_at_us: int = 0
+    attempt: int = 1
+    not_before_us: int = 0
+    doubt_since_us: int | None = None
+    result: ToolFinished | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Return whether only a person (or the tool) can say if this call happened."""
+        return self.stage is CallStage.INTENDED and self.doubt_since_us is not None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """A model call that is owed an answer."""
+
+    seq: int
+    at_us: int
+    purpose: Purpose
+    attempt: int = 1
+    not_before_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A finished call as the guards remember it."""
+
+    call_id: str
+    tool: str
+    digest: str
+    loop_digest: str
+    outcome: Outcome
+    result_digest: str
+    notable: bool
+    empty: bool
+    polling: bool
+    executed: bool
+    effect: EffectClass
+    content: str
+    may_repeat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedText:
+    """A user message that waits for its turn."""
+
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a waiting session waits for."""
+
+    kind: PendingKind
+    calls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the last turn ended."""
+
+    status: Status
+    reason: StopReason
+    result: Result
+    error: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A session after its first `seq` events. Fields of the turn are reset by `turn.started`."""
+
+    created: SessionCreated
+    limits: Limits
+    seq: int = 0
+    at_us: int = 0
+    turn: int = 0
+    step: int = 0
+    phase: Phase | None = None
+    phase_seq: int = 0
+    phase_at_us: int = 0
+    history: tuple[Message, ...] = ()
+    context_tokens: int = 0
+    usage: Usage = Usage()
+    queue: tuple[QueuedText, ...] = ()
+    resuming: int | None = None
+    closed: bool = False
+    epoch: int = 0
+    lease_us: int = 0
+    # of the turn
+    trace: Trace | None = None
+    turn_at_us: int = 0
+    turn_link: str | None = None
+    tools: tuple[ToolRef, ...] = ()
+    tools_tokens: int = 0
+    active_us: int = 0
+    active_from_us: int | None = None
+    spent: Usage = Usage()
+    errors_running: int = 0
+    actions: tuple[Action, ...] = ()
+    once_done: tuple[Action, ...] = ()
+    withdrawn: tuple[str, ...] = ()
+    nudges: tuple[str, ...] = ()
+    request: OpenRequest | None = None
+    calls: tuple[OpenCall, ...] = ()
+    stopping: StopReason | None = None
+    pending: Pending | None = None
+    ended: Ended | None = None
+    best: str = ""
+    facts: tuple[str, ...] = ()
+
+    @property
+    def session_id(self) -> str:
+        """Return the session's id."""
+        return self.created.session_id
+
+    @property
+    def model(self) -> ModelRef:
+        """Return the model the session is pinned to."""
+        return self.created.model
+
+    @property
+    def prompt(self) -> PromptRef:
+        """Return the prompt version the session is pinned to."""
+        return self.created.prompt
+
+    @property
+    def between_turns(self) -> bool:
+        """Return whether no turn is open."""
+        return self.ended is not None or self.turn == 0
+
+    @property
+    def offered(self) -> tuple[ToolRef, ...]:
+        """Return the tools the model may be offered now."""
+        return tuple(ref for ref in self.tools if ref.name not in self.withdrawn)

@@ -1,0 +1,47 @@
+"""The family of errors that cross a port.
+
+    PortError
+      ├─ ModelFailure      a model call failed, with its fault and what it cost
+      ├─ ToolFailure       a tool call failed, with its fault
+      ├─ StoreUnavailable  Postgres cannot be reached now
+      ├─ LiveUnavailable   Redis cannot be reached now
+      └─ Erased            the session's data key was destroyed
+"""
+
+from app.core.events import Usage
+from app.core.faults import Fault
+
+
+class PortError(Exception):
+    """What the outside could not do."""
+
+
+class ModelFailure(PortError):  # noqa: N818 - a fault of the world, not of the program
+    """A model call failed; `usage` is what it cost as far as known."""
+
+    def __init__(self, fault: Fault, usage: Usage | None = None) -> None:
+        """Keep the fault."""
+        super().__init__(fault.message)
+        self.fault = fault
+        self.usage = usage or Usage()
+
+
+class ToolFailure(PortError):  # noqa: N818 - a fault of the world, not of the program
+    """A tool call failed."""
+
+    def __init__(self, fault: Fault) -> None:
+        """Keep the fault."""
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+class StoreUnavailable(PortError):  # noqa: N818 - a condition that passes
+    """Postgres cannot be reached, or lost the connection while a statement ran."""
+
+
+class LiveUnavailable(PortError):  # noqa: N818 - a condition that passes
+    """Redis cannot be reached; what it would have done is done more slowly without it."""
+
+
+class Erased(PortError):  # noqa: N818 - a state of the data
+    """The content was erased: its data key is gone."""
