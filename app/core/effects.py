@@ -11,7 +11,7 @@ from app.core.events import CallMade, Purpose
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Buy one answer to the assembled state. `not_before_us` is the earliest time of this attempt."""
+    """Buy one answer to the state. `not_before_us` is the earliest time of this attempt."""
 
     key: str
     purpose: Purpose

@@ -7,7 +7,7 @@ an upcaster in `app.core.upcasters`, so that every journal ever written can be f
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from app.core.canonical import Json
 from app.core.faults import Fault
@@ -66,7 +66,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """The model a session uses, with what the core must know of it. Prices are per million tokens."""
+    """The model a session uses, as far as the core knows it. Prices are per million tokens."""
 
     name: str
     context_window: int = 128_000
@@ -122,6 +122,9 @@ class Usage:
     def tokens(self) -> int:
         """Return what counts against the token budget."""
         return self.input_tokens + self.output_tokens
+
+
+NO_USAGE: Final = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +267,7 @@ class ModelFailed:
     error: Fault
     attempt: int
     retry_at_us: int | None = None
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +297,9 @@ class ToolAttempted:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A call is closed (the ledger's result). `content` is what the model reads, where it is not
-    simply the output or the error; `executed` is false for a call that was never sent; `notable`
+    """A call is closed (the ledger's result).
+
+    `content` is what the model reads, where it is not simply the output or the error; `executed` is false for a call that was never sent; `notable`
     says that the result is long enough for equal results to mean something (LOOP-7); `may_repeat`
     that calling again in the same words is no repetition (bad arguments, or it did not happen).
     """

@@ -93,24 +93,25 @@ def judge_call(
     once_done: Sequence[Action],
 ) -> Verdict:
     """Rule on a call before it runs; `actions` are those of the turn, oldest first."""
-    if effect is EffectClass.ONCE:
-        for earlier in once_done:
-            if earlier.digest == digest and earlier.outcome is Outcome.UNKNOWN:
-                return Verdict(Repeat.ONCE_UNKNOWN, earlier)
+    done = _same_once(digest, once_done) if effect is EffectClass.ONCE else None
+    if done is not None and done.outcome is Outcome.UNKNOWN:
+        return Verdict(Repeat.ONCE_UNKNOWN, done)
+    verdict = Verdict(Repeat.FRESH)
     if not polling:
         verdict = _judge_running(tool, digest, max_repeat, actions)
-        if verdict.repeat is not Repeat.FRESH:
-            return verdict
-    if effect is EffectClass.ONCE:
-        for earlier in once_done:
-            if earlier.digest == digest and earlier.outcome is Outcome.OK:
-                return Verdict(Repeat.ONCE_DONE, earlier)
-    return Verdict(Repeat.FRESH)
+    if verdict.repeat is Repeat.FRESH and done is not None:
+        return Verdict(Repeat.ONCE_DONE, done)
+    return verdict
 
 
-def _judge_running(
-    tool: str, digest: str, max_repeat: int, actions: Sequence[Action]
-) -> Verdict:
+def _same_once(digest: str, once_done: Sequence[Action]) -> Action | None:
+    """Return the `once` call of the turn with this action that happened or may have."""
+    happened = {Outcome.OK, Outcome.UNKNOWN}
+    same = [a for a in once_done if a.digest == digest and a.outcome in happened]
+    return same[-1] if same else None
+
+
+def _judge_running(tool: str, digest: str, max_repeat: int, actions: Sequence[Action]) -> Verdict:
     run = 0
     for action in reversed(actions):
         if action.digest != digest or action.may_repeat:

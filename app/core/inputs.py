@@ -6,13 +6,13 @@ Every input carries the time at which it happened; the core has no clock of its 
 from dataclasses import dataclass
 
 from app.core.canonical import Json
-from app.core.events import Limits, ModelAnswered, Policy, ToolRef, Trace, Usage
+from app.core.events import NO_USAGE, Limits, ModelAnswered, Policy, ToolRef, Trace, Usage
 from app.core.faults import Fault
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """This worker owns the session now; `lease_us` is how long an owner is believed without news."""
+    """This worker owns the session; `lease_us` is how long an owner is believed without news."""
 
     at_us: int
     worker: str
@@ -50,7 +50,7 @@ class ModelFaulted:
     key: str
     fault: Fault
     jitter: float
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,9 +155,7 @@ def rule(
             return Ruling.UNCHANGED if status is Status.CLOSED else Ruling.ACCEPT
 
 
-def _rule_message(
-    status: Status, pending: PendingKind | None, reason: StopReason | None
-) -> Ruling:
+def _rule_message(status: Status, pending: PendingKind | None, reason: StopReason | None) -> Ruling:
     if status is Status.CLOSED or reason is StopReason.SECURITY:
         return Ruling.CONFLICT
     if status not in ALIVE:

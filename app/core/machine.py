@@ -20,6 +20,7 @@ from app.core.events import (
     SessionInterrupted,
     SessionResumed,
     TimerFired,
+    Trace,
     TurnStarted,
 )
 from app.core.inputs import (
@@ -37,7 +38,7 @@ from app.core.inputs import (
     TurnPrepared,
     Verified,
 )
-from app.core.lifecycle import Phase, Ruling, Status, StopReason, Verb, rule
+from app.core.lifecycle import Phase, Ruling, StopReason, Verb, rule
 from app.core.phases import act, think
 from app.core.phases.ending import end, stop
 from app.core.phases.observe import go_on
@@ -127,16 +128,13 @@ def _prepared(draft: Draft, given: TurnPrepared) -> None:
             tools=given.tools,
             tools_tokens=given.tools_tokens,
             continues=resuming,
-            link=None if resuming is None or state.trace is None else _traceparent(state),
+            link=None if resuming is None or state.trace is None else _traceparent(state.trace),
         )
     )
     go_on(draft)
 
 
-def _traceparent(state: State) -> str | None:
-    trace = state.trace
-    if trace is None:
-        return None
+def _traceparent(trace: Trace) -> str:
     return f"00-{trace.trace_id}-{trace.span_id}-{'01' if trace.sampled else '00'}"
 
 
@@ -151,8 +149,7 @@ def _resume_asked(draft: Draft, given: ResumeAsked) -> None:
     state = draft.state
     if state.ended is None or state.closed or state.resuming is not None:
         return
-    status = Status.CLOSED if state.closed else state.ended.status
-    ruling = rule(Verb.RESUME, status, reason=state.ended.reason)
+    ruling = rule(Verb.RESUME, state.ended.status, reason=state.ended.reason)
     allowed = ruling is Ruling.ACCEPT or (
         ruling is Ruling.ONLY_WITH_LIMITS and given.limits is not None
     )

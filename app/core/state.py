@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from app.core.events import (
+    NO_USAGE,
     CallMade,
     EffectClass,
     Limits,
@@ -128,7 +129,7 @@ class State:
     phase_at_us: int = 0
     history: tuple[Message, ...] = ()
     context_tokens: int = 0
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     queue: tuple[QueuedText, ...] = ()
     resuming: int | None = None
     closed: bool = False
@@ -142,7 +143,7 @@ class State:
     tools_tokens: int = 0
     active_us: int = 0
     active_from_us: int | None = None
-    spent: Usage = Usage()
+    spent: Usage = NO_USAGE
     errors_running: int = 0
     actions: tuple[Action, ...] = ()
     once_done: tuple[Action, ...] = ()

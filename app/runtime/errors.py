@@ -1,11 +1,11 @@
 """The family of errors that cross a port.
 
-    PortError
-      ├─ ModelFailure      a model call failed, with its fault and what it cost
-      ├─ ToolFailure       a tool call failed, with its fault
-      ├─ StoreUnavailable  Postgres cannot be reached now
-      ├─ LiveUnavailable   Redis cannot be reached now
-      └─ Erased            the session's data key was destroyed
+PortError
+  ├─ ModelFailure      a model call failed, with its fault and what it cost
+  ├─ ToolFailure       a tool call failed, with its fault
+  ├─ StoreUnavailable  Postgres cannot be reached now
+  ├─ LiveUnavailable   Redis cannot be reached now
+  └─ Erased            the session's data key was destroyed
 """
 
 from app.core.events import Usage

@@ -45,4 +45,6 @@ def _withdraw_failing(draft: Draft) -> None:
         "Change your strategy: use another tool, or answer with what you know."
     )
     detail = f"{tool} failed or returned nothing twice running"
-    draft.emit(GuardTripped("tool_withdrawn", detail, note=note, note_tokens=_NOTE_TOKENS, tool=tool))
+    draft.emit(
+        GuardTripped("tool_withdrawn", detail, note=note, note_tokens=_NOTE_TOKENS, tool=tool)
+    )

@@ -119,12 +119,16 @@ def faulted(draft: Draft, failed: ModelFaulted) -> None:
     match response:
         case Retry(after_us):
             draft.emit(ModelFailed(fault, attempt, draft.at_us + after_us, failed.usage))
-            return
         case Stop(fault_class):
             security = fault_class is FaultClass.SECURITY
             reason = StopReason.SECURITY if security else StopReason.UNRECOVERABLE_ERROR
+            _give_up(draft, failed, attempt, reason)
         case ToModel():
             too_long = fault.kind is FaultKind.CONTEXT_TOO_LONG
             reason = StopReason.CONTEXT_OVERFLOW if too_long else StopReason.MODEL_UNAVAILABLE
-    draft.emit(ModelFailed(fault, attempt, usage=failed.usage))
-    end(draft, draft.state.stopping or reason, error=fault)
+            _give_up(draft, failed, attempt, reason)
+
+
+def _give_up(draft: Draft, failed: ModelFaulted, attempt: int, reason: StopReason) -> None:
+    draft.emit(ModelFailed(failed.fault, attempt, usage=failed.usage))
+    end(draft, draft.state.stopping or reason, error=failed.fault)
