@@ -299,9 +299,10 @@ class ToolAttempted:
 class ToolFinished:
     """A call is closed (the ledger's result).
 
-    `content` is what the model reads, where it is not simply the output or the error; `executed` is false for a call that was never sent; `notable`
-    says that the result is long enough for equal results to mean something (LOOP-7); `may_repeat`
-    that calling again in the same words is no repetition (bad arguments, or it did not happen).
+    `content` is what the model reads, where it is not simply the output or the error. `executed`
+    is false for a call that was never sent; `notable` says that the result is long enough for
+    equal results to mean something (LOOP-7); `may_repeat` that calling again in the same words is
+    no repetition (bad arguments, or it did not happen).
     """
 
     TYPE: ClassVar[str] = "tool.finished"

@@ -87,7 +87,7 @@ class Fault:
     """One thing that went wrong.
 
     `sent` says whether the request may have reached the other side: only a call that provably did
-    not may be repeated when its effect is `once`. `retry_after_us` is what the other side asked for.
+    not may be repeated when its effect is `once`. `retry_after_us` is what the other side asked.
     """
 
     kind: FaultKind
