@@ -55,7 +55,8 @@ class Recorder:
 
     def pytest_sessionfinish(self) -> None:
         if not self._config.option.collectonly:
-            trace.save(self._merged(trace.load()))
+            root = self._config.rootpath
+            trace.save(self._merged(trace.load(root)), root)
 
     def _note(self, nodeid: str, report: pytest.TestReport) -> None:
         """The worst phase counts: a test whose teardown fails has not passed."""
@@ -69,7 +70,7 @@ class Recorder:
 
     def _merged(self, earlier: trace.Results) -> trace.Results:
         files = {nodeid.partition("::")[0] for nodeid in self._collected}
-        root = Path(self._config.rootpath)
+        root = self._config.rootpath
         kept = {
             nodeid: entry
             for nodeid, entry in earlier.items()

@@ -21,9 +21,9 @@ _CANDIDATES = ("surefoot", "nobody")
 class Account:
     """A system account that a server is run under."""
 
-    name: str
-    uid: int
-    gid: int
+    name: str  # for messages
+    uid: int  # the user id the process gets
+    gid: int  # the account's primary group, its only one
 
 
 def server_account(data: Path) -> Account | None:

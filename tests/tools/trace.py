@@ -8,7 +8,7 @@ from typing import TypedDict
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "docs" / "requirements.md"
 CASES = ROOT / "tests" / "data" / "cases.jsonl"
-RESULTS = ROOT / ".requirements" / "results.json"
+RESULTS = Path(".requirements/results.json")
 
 _LINE = re.compile(r"^\| ([A-Z][A-Z0-9]*-\d+) \| (.*) \|[^|]*\|$", re.MULTILINE)
 
@@ -39,17 +39,18 @@ def known_ids() -> set[str]:
     return {*requirements(), *cases()}
 
 
-def load(path: Path = RESULTS) -> Results:
-    """The record of earlier runs; empty when there is none."""
+def load(root: Path = ROOT) -> Results:
+    """The record of earlier runs below `root`; empty when there is none."""
     try:
-        loaded: Results = json.loads(path.read_text())
+        loaded: Results = json.loads((root / RESULTS).read_text())
     except FileNotFoundError:
         return {}
     return loaded
 
 
-def save(results: Results, path: Path = RESULTS) -> None:
+def save(results: Results, root: Path = ROOT) -> None:
     """Replace the record, whole or not at all."""
+    path = root / RESULTS
     path.parent.mkdir(exist_ok=True)
     aside = path.with_suffix(".new")
     aside.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
