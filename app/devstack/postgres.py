@@ -55,8 +55,8 @@ _LOSSY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"
 class PostgresHandle:
     """A Postgres server of ours: where it is, and the ways to stop and start it.
 
-    `dsn` stays the same over restarts. `kill` is the crash: SIGKILL to the postmaster, after
-    which `start` recovers.
+    `programs` is the folder with `initdb`, `pg_ctl` and their kin. `dsn` stays the same over
+    restarts. `kill` is the crash: SIGKILL to the postmaster, after which `start` recovers.
     """
 
     def __init__(self, *, data: Path, durable: bool, settings: dict[str, str] | None) -> None:
@@ -64,7 +64,7 @@ class PostgresHandle:
         self._account = server_account(data / "postgres")
         self._cluster = cluster_folder(data, self._account)
         self._account = server_account(self._cluster)
-        self._programs = postgres_programs(self._account)
+        self.programs = postgres_programs(self._account)
         self._sockets = socket_folder(self._account, _SOCKET + ".lock")
         self._log = data / "postgres.log"
         self._durable = durable
@@ -123,7 +123,7 @@ class PostgresHandle:
         if self.running:
             return
         if not (self._cluster / "PG_VERSION").exists():
-            _make_cluster(self._cluster, self._programs, self._account, durable=self._durable)
+            _make_cluster(self._cluster, self.programs, self._account, durable=self._durable)
         sockets = _stop_leftover(self._cluster)
         if sockets is not None and sockets != self._sockets:
             remove_socket_folder(sockets)
@@ -140,10 +140,11 @@ class PostgresHandle:
     def _spawn(self) -> Child:
         flags = [f"--{name}={value}" for name, value in self._settings.items()]
         child = Child(
-            [self._programs / "postgres", "-D", self._cluster, *flags],
+            [self.programs / "postgres", "-D", self._cluster, *flags],
             stop_signal=signal.SIGINT,
             log=self._log,
             cwd=Path("/"),
+            folder=self._sockets,
             account=self._account,
         )
         try:
@@ -211,7 +212,7 @@ def _make_cluster(cluster: Path, programs: Path, account: Account | None, *, dur
 
 def _must(done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode != 0:
-        raise ServerStartError(f"{done.args[0]} failed: {done.stderr.strip() or done.stdout}")
+        raise ServerStartError(f"{done.args[4:]} failed: {done.stderr.strip() or done.stdout}")
 
 
 def _ready(cluster: Path, pid: int) -> bool:

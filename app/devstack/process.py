@@ -20,13 +20,19 @@ from app.devstack.errors import ServerStartError
 _POLL_S = 0.01
 _LOG_TAIL = 2000
 
-# $1 is the stop signal, the rest the command. `$$` is the shell that becomes the child by exec.
-# The watcher is a grandchild, so that the child never has to reap it. A line on the pipe disarms
-# it, the end of the pipe fires it.
+# $1 is the stop signal, $2 the folder of the sockets, the rest the command. `$$` is the shell that
+# becomes the child by exec. The watcher is a grandchild, so that the child never has to reap it. A
+# line on the pipe disarms it; the end of the pipe fires it: it stops the child and tidies up.
 _WATCHED = """
-sig=$1; shift
+sign=$1 folder=$2; shift 2
 exec 3<&0 </dev/null
-( ( read -r _ <&3 || kill -s "$sig" $$ 2>/dev/null ) >/dev/null 2>&1 & )
+watch() {
+    read -r _ <&3 && return
+    kill -s "$sign" $$
+    while kill -0 $$; do sleep 0.1; done
+    rm -rf -- "$folder"
+}
+( watch >/dev/null 2>&1 & )
 exec 3<&-
 exec "$@"
 """
@@ -42,15 +48,25 @@ class Child:
         stop_signal: signal.Signals,
         log: Path,
         cwd: Path,
+        folder: Path,
         account: Account | None = None,
     ) -> None:
-        """Start `command`; what it prints is appended to `log`, which we open, not the account."""
+        """Start `command`.
+
+        Args:
+            command: The program with its arguments.
+            stop_signal: What makes it end in an orderly way.
+            log: What it prints is appended here; the file is opened by us, not by the account.
+            cwd: Its working folder.
+            folder: The folder of its sockets, which goes with it when we end before it does.
+            account: Under whom it runs; None = under us.
+        """
         self._stop_signal = stop_signal
         self._log = log
         name = stop_signal.name.removeprefix("SIG")
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _WATCHED, "sh", name, *command],
+                ["/bin/sh", "-c", _WATCHED, "sh", name, folder, *command],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=out,

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from app.devstack.errors import ServerStartError
 from app.devstack.places import remove_socket_folder, socket_folder, valkey_program
 from app.devstack.process import Child
 
@@ -39,7 +40,7 @@ class ValkeyHandle:
     def pid(self) -> int:
         """The process id of the server; an error when it is stopped."""
         if self._child is None:
-            raise RuntimeError("Valkey is stopped")
+            raise ServerStartError("Valkey is stopped")
         return self._child.pid
 
     @property
@@ -83,6 +84,7 @@ class ValkeyHandle:
             stop_signal=signal.SIGTERM,
             log=self._log,
             cwd=self._folder,
+            folder=self._folder,
         )
         try:
             child.wait_until(lambda: _answers(path), timeout_s=_START_S)
