@@ -204,6 +204,9 @@ class WorkerStore(Protocol):
     async def remove(self, worker: str) -> None:
         """End this worker's lease."""
 
+    async def any_alive(self) -> bool:
+        """Return whether some worker's lease holds."""
+
     async def fail(self, claim: Claim, append: Append) -> bool:
         """End a session that cannot be folded."""
 
@@ -231,6 +234,7 @@ class LiveEvent:
     session_id: str
     seq: int | None
     payload: bytes
+    type: str = ""
 
 
 class Hub(Protocol):
@@ -286,6 +290,7 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...]
     traceparent: str
     deadline_s: float
+    offer_finish: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,8 @@ class HeadInfo:
     head_hash: bytes
     epoch: int
     idle: bool
+    owner: str | None = None
+    inbox_head: int = 0
 
 
 class InboxKind(StrEnum):
