@@ -42,9 +42,7 @@ async def migrate(dsn: str) -> None:
 
 def _upgrade(connection: Connection) -> None:
     # A holder whose machine vanished is cut by the server after a while; the others outwait it.
-    connection.exec_driver_sql(
-        f"set local idle_in_transaction_session_timeout = '{_IDLE_HOLDER}'"
-    )
+    connection.exec_driver_sql(f"set local idle_in_transaction_session_timeout = '{_IDLE_HOLDER}'")
     connection.exec_driver_sql(f"set local lock_timeout = '{_WAIT_FOR_LOCK}'")
     connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
     # From here on a lock is one on a table that sessions are using: better give up than block.
