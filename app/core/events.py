@@ -186,7 +186,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class SessionCreated:
-    """A session exists; what it is pinned to."""
+    """A session exists; what it is pinned to. `tools` None means every tool that is enabled."""
 
     TYPE: ClassVar[str] = "session.created"
     V: ClassVar[int] = 1
@@ -197,6 +197,7 @@ class SessionCreated:
     model: ModelRef
     prompt: PromptRef
     limits: Limits
+    tools: tuple[str, ...] | None = None
     parent: str | None = None
 
 

@@ -49,6 +49,7 @@ from app.core.state import (
 )
 
 _FACTS_KEPT: Final = 20
+LOST_TOKENS: Final = 12
 
 
 class BrokenJournalError(Exception):
@@ -172,7 +173,9 @@ def _flush_calls(state: State) -> State:
     messages: list[Message] = []
     actions: list[Action] = []
     for call, result in results:
-        if result is None:
+        if result is None:  # only after an end that did not fold (poison): still closed (STATE-10)
+            lost = "The call was interrupted; its outcome is unknown."
+            messages.append(ToolMessage(call.call_id, call.wire_id, call.name, lost, LOST_TOKENS))
             continue
         content = content_of(result)
         messages.append(ToolMessage(call.call_id, call.wire_id, call.name, content, result.tokens))
@@ -317,12 +320,14 @@ def _verification_asked(state: State, _event: Event, body: VerificationAsked) ->
 
 
 def _turn_ended(state: State, _event: Event, body: TurnEnded) -> State:
+    if state.calls:
+        state = _flush_calls(state)
     ended = Ended(body.status, body.stop_reason, body.result, body.error)
     history = state.history
     text = body.result.text
     if text.strip() and not isinstance(history[-1] if history else None, AssistantMessage):
         history = (*history, AssistantMessage(text, 0))
-    return replace(state, ended=ended, request=None, calls=(), pending=None, history=history)
+    return replace(state, ended=ended, request=None, pending=None, history=history)
 
 
 def _session_resumed(state: State, _event: Event, body: SessionResumed) -> State:

@@ -4,6 +4,7 @@ PortError
   ├─ ModelFailure      a model call failed, with its fault and what it cost
   ├─ ToolFailure       a tool call failed, with its fault
   ├─ StoreUnavailable  Postgres cannot be reached now
+  ├─ StoreRefused      Postgres refused a statement: trying it again will not help
   ├─ LiveUnavailable   Redis cannot be reached now
   └─ Erased            the session's data key was destroyed
 """
@@ -37,6 +38,10 @@ class ToolFailure(PortError):  # noqa: N818 - a fault of the world, not of the p
 
 class StoreUnavailable(PortError):  # noqa: N818 - a condition that passes
     """Postgres cannot be reached, or lost the connection while a statement ran."""
+
+
+class StoreRefused(PortError):  # noqa: N818 - names the answer, as the others do
+    """Postgres refused what was asked (bad data, a broken rule); the rest of a batch may pass."""
 
 
 class LiveUnavailable(PortError):  # noqa: N818 - a condition that passes

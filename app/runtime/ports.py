@@ -22,6 +22,7 @@ from app.runtime.records import (
     HeadInfo,
     InboxRow,
     NewSession,
+    Owned,
     Remember,
     Remembered,
     SealedEvent,
@@ -195,8 +196,8 @@ class WorkerStore(Protocol):
     async def sweep(self) -> int:
         """Make due every session whose owner's lease is over; return how many."""
 
-    async def behind(self, worker: str) -> list[str]:
-        """Return this worker's sessions whose inbox holds unseen rows."""
+    async def owned(self, worker: str) -> list[Owned]:
+        """Return the sessions which this worker owns now."""
 
     async def give_up(self, worker: str, session_id: str, epoch: int) -> None:
         """Let a session go without an append, due at once for another owner."""
@@ -204,8 +205,8 @@ class WorkerStore(Protocol):
     async def remove(self, worker: str) -> None:
         """End this worker's lease."""
 
-    async def fail(self, claim: Claim, append: Append) -> bool:
-        """End a session that cannot be folded."""
+    async def any_alive(self) -> bool:
+        """Return whether some worker's lease holds."""
 
 
 class ToolStore(Protocol):
@@ -231,6 +232,7 @@ class LiveEvent:
     session_id: str
     seq: int | None
     payload: bytes
+    type: str = ""
 
 
 class Hub(Protocol):
@@ -286,6 +288,7 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...]
     traceparent: str
     deadline_s: float
+    offer_finish: bool = True
 
 
 @dataclass(frozen=True, slots=True)

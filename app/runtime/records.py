@@ -99,6 +99,8 @@ class HeadInfo:
     head_hash: bytes
     epoch: int
     idle: bool
+    owner: str | None = None
+    inbox_head: int = 0
 
 
 class InboxKind(StrEnum):
@@ -218,6 +220,15 @@ class Claim:
     inbox_head: int
     inbox_seen: int
     takeover: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A session that a worker owns; `behind` when its inbox holds unseen rows."""
+
+    session_id: str
+    epoch: int
+    behind: bool
 
 
 @dataclass(frozen=True, slots=True)
