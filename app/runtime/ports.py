@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.core.canonical import Json
-from app.core.events import Event, ModelRef, ToolRef, Usage
+from app.core.events import Event, ModelRef, PromptRef, ToolRef, Usage
 from app.core.faults import Fault
 from app.core.messages import Message
 from app.core.state import State
@@ -140,6 +140,9 @@ class LockedSession(Protocol):
 
     async def wake(self) -> None:
         """Make the session due now."""
+
+    async def recall(self, key: str) -> Remembered | None:
+        """Return what is remembered under an idempotency key of this tenant."""
 
     async def remember(self, record: Remember) -> None:
         """Write an idempotency record in this transaction."""
@@ -387,6 +390,13 @@ class Prompts(Protocol):
 
     def text(self, name: str, version: int) -> str:
         """Return the text of a version."""
+
+
+class PromptCatalog(Prompts, Protocol):
+    """Prompt versions as a session pins them."""
+
+    async def ref(self, name: str, encoding: str) -> PromptRef:
+        """Return the version of a prompt which new sessions take."""
 
 
 class Observer(Protocol):
