@@ -78,7 +78,7 @@ upgrade: ## the same, moving every dependency to its newest release
 	$(MAKE) lock LOCK_ARGS=--upgrade
 
 audit: setup ## look for known vulnerabilities in the locked packages (needs the advisory service, so it is not in check)
-	$(BIN)/pip-audit --require-hashes --disable-pip -r requirements.lock
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.lock
 
 diagram: setup ## draw the packages of app/ and who imports whom, as text
 	@$(BIN)/python -m tests.tools.diagram
