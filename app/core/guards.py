@@ -181,5 +181,10 @@ def stop_after_step(
     if loop is not None:
         return StopReason.LOOP_DETECTED, loop
     if step >= limits.max_steps:
-        return StopReason.MAX_STEPS, f"the limit of {limits.max_steps} steps is reached"
+        return StopReason.MAX_STEPS, steps_used(limits)
     return None
+
+
+def steps_used(limits: Limits) -> str:
+    """Return what is said of a turn that has made all its steps (LOOP-3)."""
+    return f"the limit of {limits.max_steps} steps is reached"

@@ -178,6 +178,11 @@ class State:
         return self.ended is not None or self.turn == 0
 
     @property
+    def barred(self) -> bool:
+        """Return whether no turn can follow: closed, or ended as a security matter."""
+        return self.closed or (self.ended is not None and self.ended.reason is StopReason.SECURITY)
+
+    @property
     def offered(self) -> tuple[ToolRef, ...]:
         """Return the tools the model may be offered now."""
         return tuple(ref for ref in self.tools if ref.name not in self.withdrawn)

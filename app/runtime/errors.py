@@ -6,7 +6,9 @@ PortError
   ├─ StoreUnavailable  Postgres cannot be reached now
   ├─ StoreRefused      Postgres refused a statement: trying it again will not help
   ├─ LiveUnavailable   Redis cannot be reached now
-  └─ Erased            the session's data key was destroyed
+  ├─ Erased            the session's data key was destroyed
+  ├─ Tampered          sealed bytes do not open: changed, or put in another place
+  └─ KeyMissing        the master key of this id was not given to this process
 """
 
 from app.core.events import Usage
@@ -50,3 +52,11 @@ class LiveUnavailable(PortError):  # noqa: N818 - a condition that passes
 
 class Erased(PortError):  # noqa: N818 - a state of the data
     """The content was erased: its data key is gone."""
+
+
+class Tampered(PortError):  # noqa: N818 - a state of the data
+    """Sealed bytes do not open here: they were changed, moved, or sealed by another key."""
+
+
+class KeyMissing(PortError):  # noqa: N818 - a state of the configuration
+    """The master key of this id is not among those this process was given."""

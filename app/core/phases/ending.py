@@ -40,7 +40,7 @@ def request(draft: Draft, purpose: Purpose) -> None:
     )
 
 
-def stop(draft: Draft, reason: StopReason, detail: str, error: Fault | None = None) -> None:
+def stop(draft: Draft, reason: StopReason, detail: str) -> None:
     """Let a guard end the turn: by a closing call from the reserve, or at once with a digest."""
     draft.emit(GuardTripped(reason.value, detail, stop_reason=reason))
     state = draft.state
@@ -53,7 +53,7 @@ def stop(draft: Draft, reason: StopReason, detail: str, error: Fault | None = No
         and guards.fits_window(state.model, size)
     )
     if not buys:
-        end(draft, reason, error=error)
+        end(draft, reason)
         return
     if state.phase is Phase.REFLECT:
         draft.move(Phase.OBSERVE)
