@@ -278,7 +278,10 @@ class RawCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One request to an endpoint, provider-neutral. `deadline_s` bounds the whole attempt."""
+    """One request to an endpoint, provider-neutral. `deadline_s` bounds the whole attempt.
+
+    `offer_finish` offers the built-in `finish` beside the tools; a closing call offers nothing.
+    """
 
     model: ModelRef
     system: str
@@ -286,6 +289,7 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...]
     traceparent: str
     deadline_s: float
+    offer_finish: bool = True
 
 
 @dataclass(frozen=True, slots=True)
