@@ -94,7 +94,6 @@ DIGEST_ONLY: Final = frozenset(
         StopReason.CANCELLED,
         StopReason.UNRECOVERABLE_ERROR,
         StopReason.MODEL_UNAVAILABLE,
-        StopReason.CONTEXT_OVERFLOW,
         StopReason.OUTPUT_INVALID,
     }
 )
