@@ -1,6 +1,7 @@
 """A raw HTTP server on the loopback, a fixed clock, and short ways to make tools and calls."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from app.tools.runner import Tools
 
 NOW_US = 1_700_000_000_000_000
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+_TLS = ssl.create_default_context()  # made once: reading the certificates takes a while
 
 
 class FixedClock:
@@ -55,54 +59,54 @@ Handler = Callable[[Seen, asyncio.StreamWriter], Awaitable[None] | None]
 
 @dataclass(slots=True)
 class Server:
-    """A server and what it has seen."""
+    """A server, what it has seen, and the tasks of its connections."""
 
-    port: int
+    handler: Handler
+    port: int = 0
+    scheme: str = "http"
     seen: list[Seen] = field(default_factory=list)
     connections: int = 0
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
-
-@asynccontextmanager
-async def serving(handler: Handler, host: str = "127.0.0.1", **options: object) -> AsyncIterator[Server]:
-    """Serve on a free port; the handler writes raw answers."""
-    server = Server(0)
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server.connections += 1
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         task = asyncio.current_task()
         assert task is not None
-        tasks.add(task)
+        self.tasks.add(task)
         try:
-            while True:
+            while not writer.is_closing():
                 seen = await _read(reader)
-                server.seen.append(seen)
-                waited = handler(seen, writer)
+                self.seen.append(seen)
+                waited = self.handler(seen, writer)
                 if waited is not None:
                     await waited
-                if writer.is_closing():
-                    return
-                await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
             writer.close()
-            tasks.discard(task)
+            self.tasks.discard(task)
 
-    listening = await asyncio.start_server(connected, host, 0, **options)  # type: ignore[arg-type]
+
+@asynccontextmanager
+async def serving(
+    handler: Handler, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Server]:
+    """Serve on a free port; the handler writes raw answers."""
+    server = Server(handler, scheme="https" if tls else "http")
+    listening = await asyncio.start_server(server.connected, host, 0, ssl=tls)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server
     finally:
         listening.close()
-        for task in list(tasks):
+        for task in list(server.tasks):
             task.cancel()
-        if tasks:
-            await asyncio.wait(list(tasks))
+        if server.tasks:
+            await asyncio.wait(list(server.tasks))
 
 
 async def _read(reader: asyncio.StreamReader) -> Seen:
@@ -167,12 +171,14 @@ async def tools_for(
     allow: str = "127.0.0.0/8",
     resolver: Resolver = system_resolver,
     secrets: Mapping[str, str] | None = None,
-    **options: object,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Tools]:
     """Return the real adapter, allowed to reach the loopback."""
     guard = EgressGuard(allow=networks(allow), resolver=resolver)
     clock = FixedClock()
-    http = HttpTools(guard=guard, secrets=secrets or {}, clock=clock, version="9.9", **options)  # type: ignore[arg-type]
+    http = HttpTools(
+        guard=guard, secrets=secrets or {}, clock=clock, version="9.9", tls=tls or _TLS
+    )
     tools = Tools(http=http, builtins=Builtins(clock))
     try:
         yield tools
