@@ -83,8 +83,8 @@ def _check(compiled: _Compiled, raw: str) -> Checked:
         value, replay = _read(raw)
     except json.JSONDecodeError as error:
         message = (
-            f"The arguments are not valid JSON: {error.msg} at character {error.pos + 1} of "
-            f"{len(raw)}. Send one complete JSON object."
+            f"The arguments are not valid JSON: {error.msg.removesuffix(' at')} at character "
+            f"{error.pos + 1} of {len(raw)}. Send one complete JSON object."
         )
         return _unreadable(message)
     except UnfitJsonError as error:
