@@ -1,6 +1,6 @@
 """Write the generated parts of the docs from the code; a house test holds them against it.
 
-`python -m tests.tools.docs` writes docs/events.md and the transition diagram in
+`python -m tests.scripts.docs` writes docs/events.md and the transition diagram in
 docs/architecture.md.
 """
 
