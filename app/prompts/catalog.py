@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -53,10 +53,10 @@ class PackagedPrompts:
             raise UnknownPromptError(f"there is no prompt {wanted}")
         return found
 
-    def ref(self, name: str, count: Callable[[str], int]) -> PromptRef:
-        """Return the newest version as a session pins it; `count` gives the tokens of a text."""
+    def ref(self, name: str, tokens: int) -> PromptRef:
+        """Return the newest version as a session pins it; its tokens depend on the model."""
         prompt = self.get(name)
-        return PromptRef(prompt.name, prompt.version, prompt.sha256, count(prompt.text))
+        return PromptRef(prompt.name, prompt.version, prompt.sha256, tokens)
 
 
 def sections_of(text: str) -> tuple[str, ...]:

@@ -16,8 +16,7 @@ _HASHES: Final = {
 _LOWER: Final = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _UPPER: Final = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _ENDING: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-# How each encoding cuts text before merging: part of its definition, as the ranks are.
-_ALTERNATIVES: Final = {
+ALTERNATIVES: Final = {
     "o200k_base": (
         rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDING}",
         rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDING}",
@@ -38,6 +37,7 @@ _ALTERNATIVES: Final = {
         r"\s",
     ),
 }
+"""How each encoding cuts text before merging: part of its definition, as the ranks are."""
 ENCODINGS: Final = frozenset(_HASHES)
 """The encodings there are."""
 
@@ -92,5 +92,5 @@ def _build(name: str, data: bytes) -> tiktoken.Encoding:
     lines = (line.split() for line in data.splitlines())
     # A comprehension, not one call in C, so that other threads get their turn in between.
     ranks = {b64decode(token): int(rank) for token, rank in lines}
-    pattern = "|".join(_ALTERNATIVES[name])
+    pattern = "|".join(ALTERNATIVES[name])
     return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})

@@ -278,10 +278,7 @@ class RawCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One request to an endpoint, provider-neutral. `deadline_s` bounds the whole attempt.
-
-    `offer_finish` offers the built-in `finish` beside the tools; a closing call offers nothing.
-    """
+    """One request, provider-neutral. `deadline_s` bounds it; `offer_finish` not when closing."""
 
     model: ModelRef
     system: str
