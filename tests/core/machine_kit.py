@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from app.core.canonical import Json, action_digest, as_text, digest
@@ -288,6 +289,12 @@ class Machine:
         return self.ends()[-1]
 
 
+def error(result: ToolFinished) -> Fault:
+    """Return the fault with which a call was closed."""
+    assert result.error is not None
+    return result.error
+
+
 def shape(events: list[Event]) -> list[str]:
     """Return the events as one word each; phases as `A→B`."""
     return [
@@ -302,9 +309,7 @@ def check_history(state: State, event: Event) -> None:
         sent = assemble(state, event.body.purpose)
         assert sequence_fault(sent) is None
         roles = [type(m).__name__ for m in sent if type(m).__name__ != "ToolMessage"]
-        assert all(
-            a == "AssistantMessage" or a != b for a, b in zip(roles, roles[1:], strict=False)
-        )
+        assert all(a == "AssistantMessage" or a != b for a, b in pairwise(roles))
         assert all(m.calls or m.text.strip() for m in sent if isinstance(m, AssistantMessage))
     if isinstance(event.body, TurnEnded):
         assert sequence_fault(state.history) is None

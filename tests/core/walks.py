@@ -103,21 +103,20 @@ def _at_rest(machine: Machine, draw: Callable[..., int]) -> None:
 
 
 def _from_outside(machine: Machine, draw: Callable[..., int]) -> None:
-    choice = draw(st.integers(0, 15))
-    if choice < 4:
-        machine.tell()
-    elif choice < 8:
-        machine.claim(machine.state.epoch + 1)
-    elif choice < 10:
-        machine.pass_s(6)
-        machine.ring("total_timeout")
-    elif choice == 10:
-        machine.ring("verification")
-    elif choice == 11:
-        machine.cancel()
-    elif choice == 12:
-        machine.resume(Limits(max_steps=50))
-    elif choice == 13:
-        machine.verify("t1_c1_1", happened=True)
-    elif choice == 14 and draw(st.booleans()):
-        machine.close()
+    inputs: tuple[tuple[int, Callable[[], object]], ...] = (
+        (4, machine.tell),
+        (4, lambda: machine.claim(machine.state.epoch + 1)),
+        (2, lambda: _late(machine)),
+        (1, lambda: machine.ring("verification")),
+        (1, machine.cancel),
+        (1, lambda: machine.resume(Limits(max_steps=50))),
+        (1, lambda: machine.verify("t1_c1_1", happened=True)),
+        (1, lambda: draw(st.booleans()) and machine.close()),
+    )
+    weighted = [give for weight, give in inputs for _ in range(weight)]
+    weighted[draw(st.integers(0, len(weighted) - 1))]()
+
+
+def _late(machine: Machine) -> None:
+    machine.pass_s(6)
+    machine.ring("total_timeout")
