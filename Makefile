@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 HOUSE_BUDGETS ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast check format openapi migrate bench requirements lock upgrade audit diagram clean
+.PHONY: help setup run test test-fast check format openapi migrate bench requirements lock upgrade audit docs diagram clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,8 +80,11 @@ upgrade: ## the same, moving every dependency to its newest release
 audit: setup ## look for known vulnerabilities in the locked packages (needs the advisory service, so it is not in check)
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.lock
 
+docs: setup ## write the generated pages: docs/events.md and the diagram in docs/architecture.md
+	$(BIN)/python -m tests.scripts.docs
+
 diagram: setup ## draw the packages of app/ and who imports whom, as text
-	@$(BIN)/python -m tests.tools.diagram
+	@$(BIN)/python -m tests.scripts.diagram
 
 clean: ## remove what the tools left (not .venv, not .surefoot)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov dist build .requirements .bench

@@ -5,6 +5,7 @@ PortError
   ├─ ToolFailure       a tool call failed, with its fault
   ├─ StoreUnavailable  Postgres cannot be reached now
   ├─ StoreRefused      Postgres refused a statement: trying it again will not help
+  │    └─ KeyTaken     the idempotency key got another meaning meanwhile
   ├─ LiveUnavailable   Redis cannot be reached now
   ├─ Erased            the session's data key was destroyed
   ├─ Tampered          sealed bytes do not open: changed, or put in another place
@@ -44,6 +45,10 @@ class StoreUnavailable(PortError):  # noqa: N818 - a condition that passes
 
 class StoreRefused(PortError):  # noqa: N818 - names the answer, as the others do
     """Postgres refused what was asked (bad data, a broken rule); the rest of a batch may pass."""
+
+
+class KeyTaken(StoreRefused):
+    """An idempotency key stands for something since a moment; `recall` tells what."""
 
 
 class LiveUnavailable(PortError):  # noqa: N818 - a condition that passes

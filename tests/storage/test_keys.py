@@ -132,9 +132,7 @@ class Journal:
         return self.codec.decode(self.cipher.open(row.payload, b"event:%d" % row.seq))
 
     def fault(self, rows: list[SealedEvent]) -> tuple[int, FaultOfChain] | None:
-        broken = verify_chain(
-            rows, self.cipher, head=5, head_hash=self.head_hash, opener=self.open
-        )
+        broken = verify_chain(rows, self.cipher, head=5, head_hash=self.head_hash, opener=self.open)
         return (broken.seq, broken.fault) if broken else None
 
 

@@ -15,6 +15,7 @@ from app.core.events import (
 )
 from app.core.faults import Fault, FaultKind
 from app.core.lifecycle import DIGEST_ONLY, Phase, StopReason, status_of
+from app.core.messages import sequence_fault
 from app.core.state import CallStage, OpenCall
 
 FAULT_TOKENS = 60
@@ -51,6 +52,7 @@ def stop(draft: Draft, reason: StopReason, detail: str) -> None:
         and guards.closing_affordable(state.limits, state.spent, size)
         and guards.within_cost(state.limits, state.model, state.spent, size)
         and guards.fits_window(state.model, size)
+        and sequence_fault(assemble(state, Purpose.CLOSING)) is None
     )
     if not buys:
         end(draft, reason)
@@ -98,6 +100,7 @@ def _closed(open_call: OpenCall, reason: StopReason) -> ToolFinished:
         tokens=FAULT_TOKENS,
         attempts=open_call.attempt,
         executed=sent,
+        may_repeat=outcome is Outcome.CANCELLED,
     )
 
 
