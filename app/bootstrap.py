@@ -42,7 +42,7 @@ from app.runtime.refusals import FieldFault, Invalid, NotSupported
 from app.runtime.sessions import Sessions
 from app.runtime.worker import Worker, WorkerOptions
 from app.runtime.writer import JournalWriter
-from app.settings import Loaded, Settings
+from app.settings import Loaded, Settings, SettingsError, load
 from app.storage.codec import JsonCodec
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
@@ -65,7 +65,23 @@ from app.tools.validation import Arguments, provider_schema
 
 Role = Literal["all", "api", "worker"]
 SCHEMA_POLL_S: Final = 0.25
-SECRET_PREFIX: Final = "SUREFOOT_SECRET_"
+SECRET_PREFIX: Final = "SUREFOOT_SECRET_"  # noqa: S105 - the name of settings, not a secret
+
+
+def settings_for(purpose: Literal["serve", "migrate", "dev"]) -> Loaded:
+    """Read the settings.
+
+    Raises:
+        SettingsError: when they are wrong, or lack what this purpose needs.
+
+    """
+    loaded = load()
+    faults = loaded.serve_faults() if purpose == "serve" else []
+    if purpose == "migrate" and loaded.settings.database_url is None:
+        faults = ["`migrate` needs SUREFOOT_DATABASE_URL"]
+    if faults:
+        raise SettingsError(faults)
+    return loaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +262,7 @@ class _Parts:
 
 async def _open_parts(settings: Settings, stack: AsyncExitStack) -> _Parts:
     clock = SystemClock()
-    observer = _open_observer(settings, stack)
+    observer = _open_observer(settings, clock, stack)
     engine = await stack.enter_async_context(
         Engine(
             _secret(settings.database_url),
@@ -294,16 +310,16 @@ async def _open_parts(settings: Settings, stack: AsyncExitStack) -> _Parts:
         prompts=_Prompts(PackagedPrompts(), tokens),
         tools=tools,
         arguments=Arguments(),
-        catalog=Catalog(
-            store=PostgresTools(engine), builtins=BUILTINS, tokens=tokens, clock=clock
-        ),
+        catalog=Catalog(store=PostgresTools(engine), builtins=BUILTINS, tokens=tokens, clock=clock),
         follower=Follower(journal=journal, hub=hub, clock=clock, ping_s=settings.stream_ping_s),
     )
 
 
-def _open_observer(settings: Settings, stack: AsyncExitStack) -> TelemetryObserver:
+def _open_observer(
+    settings: Settings, clock: SystemClock, stack: AsyncExitStack
+) -> TelemetryObserver:
     secrets = (*settings.secrets(), *_tool_secrets(os.environ).values())
-    log = LogConfig(settings.log_level, settings.log_format, secrets=secrets)
+    log = LogConfig(clock.now_us, settings.log_level, settings.log_format, secrets)
     route_stdlib(log, sys.stderr.buffer)
     config = TelemetryConfig(environ=os.environ, log=log, jaeger_url=settings.jaeger_url)
     observer = open_observer(config, sys.stderr.buffer)
@@ -393,5 +409,3 @@ async def _schema_is_there(engine: Engine) -> bool:
         return await schema_current(engine)
     except StoreUnavailable:
         return False
-
-

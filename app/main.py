@@ -1,23 +1,40 @@
-"""The server process: the HTTP API, alone or (`all`) with a worker beside it."""
+"""The server process: the HTTP API, alone or (`all`, `dev`) with a worker beside it."""
 
 import asyncio
 import signal
-from collections.abc import Iterator
+import socket
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal
 
 import uvicorn
 import uvloop
+from pydantic import SecretStr
 from typing_extensions import override
 
-from app.bootstrap import Service, open_service
+from app.bootstrap import Service, open_service, settings_for
+from app.devstack import DevStack
 from app.settings import Loaded
+from app.storage.keys import make_dev_keys
+from app.storage.migrate import migrate as migrate_database
 
-STREAMS_END_S = 3
+STREAMS_END_S: Final = 3
 
 
 class _Server(uvicorn.Server):
     """Uvicorn without its signal handlers: the process drains before it stops."""
+
+    greeting: str | None = None
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self.started and self.greeting is not None:
+            sys.stdout.write(self.greeting)
+            sys.stdout.flush()
 
     @override
     @contextmanager
@@ -25,12 +42,45 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(loaded: Loaded, role: Literal["all", "api"]) -> int:
-    """Serve until SIGTERM or SIGINT, then drain and return the exit code."""
-    return uvloop.run(_serve(loaded, role))
+def serve(role: Literal["all", "api"]) -> int:
+    """Serve until SIGTERM or SIGINT, then drain; return the exit code."""
+    return uvloop.run(_serve(settings_for("serve"), role))
 
 
-async def _serve(loaded: Loaded, role: Literal["all", "api"]) -> int:
+def migrate() -> int:
+    """Bring the configured database to this release's schema; return the exit code."""
+    loaded = settings_for("migrate")
+    url = loaded.settings.database_url
+    uvloop.run(migrate_database(url.get_secret_value() if url else ""))
+    return 0
+
+
+def dev(data: Path | None, host: str | None, port: int | None) -> int:
+    """Serve everything with embedded servers and keys of its own; return the exit code."""
+    loaded = settings_for("dev")
+    given = {"data": data, "host": host, "port": port}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    return uvloop.run(_dev(_with(loaded, wanted)))
+
+
+def _with(loaded: Loaded, values: Mapping[str, object]) -> Loaded:
+    return replace(loaded, settings=loaded.settings.model_copy(update=values))
+
+
+async def _dev(loaded: Loaded) -> int:
+    settings = loaded.settings
+    async with DevStack(settings.data) as stack:
+        keys = await asyncio.to_thread(make_dev_keys, stack.data / "keys")
+        found = {
+            "database_url": settings.database_url or SecretStr(stack.postgres.dsn),
+            "redis_url": settings.redis_url or SecretStr(stack.valkey.url),
+            "encryption_keys": settings.encryption_keys or SecretStr(keys),
+        }
+        await migrate_database(found["database_url"].get_secret_value())
+        return await _serve(_with(loaded, found), "all", greet=True)
+
+
+async def _serve(loaded: Loaded, role: Literal["all", "api"], *, greet: bool = False) -> int:
     async with open_service(loaded, role) as service:
         if service.app is None:
             return 1
@@ -44,8 +94,28 @@ async def _serve(loaded: Loaded, role: Literal["all", "api"]) -> int:
             server_header=False,
             timeout_graceful_shutdown=STREAMS_END_S,
         )
-        await run_until_stopped(service, _Server(config))
-    return 0
+        server = _Server(config)
+        if greet:
+            server.greeting = _greeting(loaded)
+        await run_until_stopped(service, server)
+        return 0 if server.started else 1
+
+
+def _greeting(loaded: Loaded) -> str:
+    settings = loaded.settings
+    url = f"http://{settings.host}:{settings.port}"
+    model = (
+        settings.llm_model or "the built-in demo model (set SUREFOOT_LLM_BASE_URL for a real one)"
+    )
+    task = "a product costs 299, 20 % off, then minus 50, how much is it?"
+    return f"""
+Surefoot serves {url} with {model}.
+
+Try next:
+  surefoot run --follow "{task}"
+  curl -s {url}/v1/sessions -H 'content-type: application/json' -d '{{"task": "{task}"}}'
+  open {url}/docs
+"""
 
 
 async def run_until_stopped(service: Service, server: uvicorn.Server) -> None:

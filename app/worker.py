@@ -5,13 +5,13 @@ import signal
 
 import uvloop
 
-from app.bootstrap import open_service
+from app.bootstrap import open_service, settings_for
 from app.settings import Loaded
 
 
-def serve(loaded: Loaded) -> int:
-    """Work until SIGTERM or SIGINT, then hand running sessions over and return the exit code."""
-    return uvloop.run(_serve(loaded))
+def serve() -> int:
+    """Work until SIGTERM or SIGINT, then hand running sessions over; return the exit code."""
+    return uvloop.run(_serve(settings_for("serve")))
 
 
 async def _serve(loaded: Loaded) -> int:
