@@ -12,10 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from starlette.types import ASGIApp
-
 from app import __version__
-from app.api.app import create_app
+from app.api.app import Application, create_app
 from app.api.deps import ApiServices, Auth, ParsedTool
 from app.core.events import PromptRef
 from app.core.ids import mint
@@ -90,7 +88,7 @@ class Service:
 
     settings: Settings
     observer: TelemetryObserver
-    app: ASGIApp | None
+    app: Application | None
     worker: Worker | None
     draining: asyncio.Event
     _engine: Engine
@@ -203,7 +201,7 @@ class _Parts:
             options=WorkerOptions(slots=settings.worker_slots, drain_s=settings.drain_s),
         )
 
-    def api(self, worker: Worker | None, draining: asyncio.Event) -> ASGIApp:
+    def api(self, worker: Worker | None, draining: asyncio.Event) -> Application:
         """Return the HTTP application of this process."""
         settings = self.settings
         store = PostgresSessions(self.engine)

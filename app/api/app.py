@@ -10,8 +10,11 @@ from app.api.routes.tools import ToolRoutes
 from app.api.routes.verbs import VerbRoutes
 from app.api.routing import Api, Document
 
+Application = ASGIApp
+"""What a server runs."""
 
-def create_app(services: ApiServices) -> ASGIApp:
+
+def create_app(services: ApiServices) -> Application:
     """Return the ASGI application; it starts and stops nothing by itself."""
     return Edge(create_api(services, services.version), services)
 

@@ -14,7 +14,8 @@ from typing import Final
 
 from app.core.events import SessionClosed, TurnEnded, VerificationAsked
 from app.runtime.errors import StoreUnavailable
-from app.runtime.ports import Clock, Hub, JournalStore, LiveEvent, SessionCipher
+from app.runtime.exchange import LiveEvent
+from app.runtime.ports import Clock, Hub, JournalStore, SessionCipher
 from app.runtime.records import SealedEvent
 from app.runtime.sealing import DELTA_CONTEXT, event_context
 

@@ -15,7 +15,7 @@ from typing import Final
 from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolSpec
-from app.runtime.ports import Checked
+from app.runtime.exchange import Checked
 from app.tools.explain import expected, explain
 from app.tools.hygiene import UnfitJsonError, clean_text, read_json
 from app.tools.schema_walk import subschemas
