@@ -10,7 +10,7 @@ Json = object
 
 
 def canonical(value: Json) -> Json:
-    """Return the value with sorted keys, 1.0 as 1, and text in NFC without outer or doubled spaces.
+    """Return the value with sorted keys, 1.0 as 1, text in NFC, and spaces that mean nothing gone.
 
     These are the differences which LOOP-6 says do not matter.
     """
@@ -26,7 +26,11 @@ def canonical(value: Json) -> Json:
 
 
 def _text(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    """Fold the spaces of a line; in several lines, such as code, indentation has a meaning."""
+    lines = unicodedata.normalize("NFC", text).strip().splitlines()
+    if len(lines) > 1:
+        return "\n".join(line.rstrip() for line in lines)
+    return " ".join("".join(lines).split())
 
 
 def digest(value: Json) -> str:

@@ -2,13 +2,13 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from app.core.canonical import as_text
 from app.core.events import Purpose, ToolFinished
 from app.core.faults import Fault
 from app.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from app.core.state import Action, State
+from app.core.state import Action, Fact, State
 
 MESSAGE_OVERHEAD: Final = 4
 """Tokens which a chat template adds to each message, by the usual estimate."""
@@ -38,15 +38,9 @@ def _alternating(messages: Sequence[Message]) -> tuple[Message, ...]:
         if isinstance(message, UserMessage) and isinstance(last, UserMessage):
             text = f"{last.text}\n\n{message.text}"
             merged[-1] = UserMessage(text, last.tokens + message.tokens, last.note and message.note)
-        elif isinstance(message, AssistantMessage) and _silent(message):
-            continue
         else:
             merged.append(message)
     return tuple(merged)
-
-
-def _silent(message: AssistantMessage) -> bool:
-    return not message.calls and not message.text.strip()
 
 
 def next_input(state: State, purpose: Purpose) -> int:
@@ -61,16 +55,25 @@ def request_hash(messages: Sequence[Message]) -> str:
     """Return a hash that tells two requests apart without holding their content."""
     sha = hashlib.sha256()
     for message in messages:
-        match message:
-            case UserMessage():
-                sha.update(b"u" + message.text.encode())
-            case AssistantMessage():
-                sha.update(b"a" + message.text.encode())
-                for call in message.calls:
-                    sha.update(f"c{call.name}{call.arguments}".encode())
-            case ToolMessage():
-                sha.update(b"t" + message.content.encode())
+        parts = _parts(message)
+        sha.update(f"{len(parts)}:".encode())
+        for part in parts:
+            text = part.encode("utf-8", "surrogatepass")
+            sha.update(b"%d:%b" % (len(text), text))
     return sha.hexdigest()
+
+
+def _parts(message: Message) -> list[str]:
+    match message:
+        case UserMessage():
+            return ["user", message.text]
+        case AssistantMessage():
+            calls = [part for call in message.calls for part in (call.name, call.arguments)]
+            return ["assistant", message.text, *calls]
+        case ToolMessage():
+            return ["tool", message.name, message.content]
+        case _:
+            assert_never(message)
 
 
 def fault_text(fault: Fault) -> str:
@@ -88,19 +91,21 @@ def content_of(result: ToolFinished) -> str:
 
 
 _FACT_CHARS: Final = 400
+_FACT_OVERHEAD: Final = 12
 
 
-def fact_of(action: Action) -> str:
-    """Return one confirmed fact, a line for the digest of a turn that ends without an answer."""
-    content = action.content
+def fact_of(action: Action) -> Fact:
+    """Return a result as one line of the digest; of a long one the beginning, with its share."""
+    content, tokens = action.content, action.tokens
     if len(content) > _FACT_CHARS:
+        tokens = tokens * _FACT_CHARS // len(content)
         content = f"{content[:_FACT_CHARS]}… ({len(content)} characters)"
-    return f"{action.tool}: {content}"
+    return Fact(f"{action.tool}: {content}", tokens + _FACT_OVERHEAD)
 
 
-def digest(facts: Sequence[str], best: str) -> str:
+def digest(facts: Sequence[Fact], best: str) -> str:
     """Return the best result so far without asking the model: its last words and the facts."""
     parts = [best.strip()] if best.strip() else []
     if facts:
-        parts.append("\n".join(("Confirmed so far:", *(f"- {fact}" for fact in facts))))
+        parts.append("\n".join(("Confirmed so far:", *(f"- {fact.text}" for fact in facts))))
     return "\n\n".join(parts)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from app.core.context import MESSAGE_OVERHEAD, content_of, fact_of
+from app.core.context import MESSAGE_OVERHEAD
 from app.core.events import (
     Body,
-    EffectClass,
     Event,
     GuardTripped,
     LimitsRaised,
@@ -19,7 +18,6 @@ from app.core.events import (
     ModelAnswered,
     ModelFailed,
     ModelRequested,
-    Outcome,
     PhaseEntered,
     SessionClaimed,
     SessionClosed,
@@ -35,10 +33,8 @@ from app.core.events import (
     VerificationAsked,
 )
 from app.core.lifecycle import PendingKind, Phase
-from app.core.messages import AssistantMessage, Message, MessageCall, ToolMessage, UserMessage
+from app.core.messages import AssistantMessage, MessageCall, UserMessage
 from app.core.state import (
-    ACTION_MEMORY,
-    Action,
     CallStage,
     Ended,
     OpenCall,
@@ -47,8 +43,7 @@ from app.core.state import (
     QueuedText,
     State,
 )
-
-_FACTS_KEPT: Final = 20
+from app.core.windows import flush_calls
 
 
 class BrokenJournalError(Exception):
@@ -153,6 +148,7 @@ def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
         withdrawn=(),
         nudges=(),
         best="",
+        best_tokens=0,
         facts=(),
     )
 
@@ -162,50 +158,8 @@ def _phase_entered(state: State, event: Event, body: PhaseEntered) -> State:
     if body.source is Phase.WAITING:
         moved = replace(moved, pending=None)
     if body.target in {Phase.REFLECT, Phase.DONE} and state.calls:
-        return _flush_calls(moved)
+        return flush_calls(moved, ending=body.target is Phase.DONE)
     return moved
-
-
-def _flush_calls(state: State) -> State:
-    """Put the results of the step into the history in the order asked, and into the windows."""
-    results = [(open_call.call, open_call.result) for open_call in state.calls]
-    messages: list[Message] = []
-    actions: list[Action] = []
-    for call, result in results:
-        if result is None:
-            continue
-        content = content_of(result)
-        messages.append(ToolMessage(call.call_id, call.wire_id, call.name, content, result.tokens))
-        actions.append(
-            Action(
-                call.call_id,
-                call.name,
-                call.digest,
-                call.loop_digest,
-                result.outcome,
-                result.digest,
-                result.notable,
-                result.empty,
-                call.polling,
-                result.executed,
-                call.effect,
-                content,
-                result.may_repeat,
-            )
-        )
-    succeeded = any(action.outcome is Outcome.OK for action in actions)
-    done = [a for a in actions if a.executed and a.effect is EffectClass.ONCE]
-    facts = [fact_of(a) for a in actions if a.executed and a.outcome is Outcome.OK]
-    return replace(
-        state,
-        history=(*state.history, *messages),
-        context_tokens=state.context_tokens + sum(m.tokens + MESSAGE_OVERHEAD for m in messages),
-        actions=(*state.actions, *actions)[-ACTION_MEMORY:],
-        once_done=(*state.once_done, *done),
-        facts=(*state.facts, *facts)[-_FACTS_KEPT:],
-        errors_running=0 if succeeded else state.errors_running + 1,
-        calls=(),
-    )
 
 
 def _model_requested(state: State, event: Event, body: ModelRequested) -> State:
@@ -235,6 +189,7 @@ def _model_answered(state: State, _event: Event, body: ModelAnswered) -> State:
         usage=state.usage.plus(usage),
         spent=state.spent.plus(usage),
         best=text if text.strip() else state.best,
+        best_tokens=body.tokens if text.strip() else state.best_tokens,
     )
 
 
@@ -276,6 +231,9 @@ def _tool_attempted(state: State, _event: Event, body: ToolAttempted) -> State:
 
 
 def _tool_finished(state: State, _event: Event, body: ToolFinished) -> State:
+    if state.pending is not None:
+        left = tuple(c for c in state.pending.calls if c != body.call_id)
+        state = replace(state, pending=replace(state.pending, calls=left))
     return _with_call(
         state,
         body.call_id,
@@ -317,12 +275,16 @@ def _verification_asked(state: State, _event: Event, body: VerificationAsked) ->
 
 
 def _turn_ended(state: State, _event: Event, body: TurnEnded) -> State:
+    if state.calls:
+        state = flush_calls(state, ending=True)
     ended = Ended(body.status, body.stop_reason, body.result, body.error)
     history = state.history
     text = body.result.text
     if text.strip() and not isinstance(history[-1] if history else None, AssistantMessage):
-        history = (*history, AssistantMessage(text, 0))
-    return replace(state, ended=ended, request=None, calls=(), pending=None, history=history)
+        tokens = state.best_tokens + sum(fact.tokens for fact in state.facts)
+        history = (*history, AssistantMessage(text, tokens))
+        state = replace(state, context_tokens=state.context_tokens + tokens + MESSAGE_OVERHEAD)
+    return replace(state, ended=ended, request=None, pending=None, history=history)
 
 
 def _session_resumed(state: State, _event: Event, body: SessionResumed) -> State:

@@ -17,7 +17,6 @@ _SMALL_BUDGET_SHARE: Final = 8
 _SHORTEST_ANSWER: Final = 64
 _REPEATS_BEFORE_WITHDRAWAL: Final = 2
 _PERIODS: Final = (2, 3)
-ACTIONS_OF_A_STEP: Final = 5
 
 
 def reserve(budget: int) -> int:
@@ -128,7 +127,8 @@ def _judge_results(tool: str, actions: Sequence[Action]) -> Verdict:
     """Different arguments, equal notable results twice running: withhold once, then stop."""
     if not actions or actions[-1].tool != tool:
         return Verdict(Repeat.FRESH)
-    withheld = not actions[-1].executed and actions[-1].outcome is Outcome.ERROR
+    last = actions[-1]
+    withheld = not last.executed and last.outcome is Outcome.ERROR and not last.may_repeat
     executed = [a for a in actions if a.executed][-2:]
     if len(executed) < 2 or any(a.tool != tool or not a.notable for a in executed):  # noqa: PLR2004 - a pair
         return Verdict(Repeat.FRESH)
@@ -156,17 +156,18 @@ def looping(actions: Sequence[Action], limits: Limits, fresh: int) -> str | None
     return None
 
 
-def failing_tool(actions: Sequence[Action]) -> str | None:
-    """Return the tool whose last two calls both failed or returned nothing (LOOP-8), if any.
+def failing_tools(actions: Sequence[Action], fresh: int) -> tuple[str, ...]:
+    """Return the tools of the last `fresh` actions that failed or gave nothing twice (LOOP-8).
 
     Faults about the form of arguments do not count: those the model can mend.
     """
-    for tool in dict.fromkeys(a.tool for a in actions[-ACTIONS_OF_A_STEP:]):
+    failing: list[str] = []
+    for tool in dict.fromkeys(a.tool for a in actions[len(actions) - min(fresh, len(actions)) :]):
         last = [a for a in actions if a.tool == tool and a.executed][-_REPEATS_BEFORE_WITHDRAWAL:]
         bad = [a for a in last if (a.outcome is not Outcome.OK or a.empty) and not a.polling]
         if len(bad) == _REPEATS_BEFORE_WITHDRAWAL and not any(a.may_repeat for a in bad):
-            return tool
-    return None
+            failing.append(tool)
+    return tuple(failing)
 
 
 def stop_after_step(
@@ -181,5 +182,10 @@ def stop_after_step(
     if loop is not None:
         return StopReason.LOOP_DETECTED, loop
     if step >= limits.max_steps:
-        return StopReason.MAX_STEPS, f"the limit of {limits.max_steps} steps is reached"
+        return StopReason.MAX_STEPS, steps_used(limits)
     return None
+
+
+def steps_used(limits: Limits) -> str:
+    """Return what is said of a turn that has made all its steps (LOOP-3)."""
+    return f"the limit of {limits.max_steps} steps is reached"

@@ -13,6 +13,7 @@ from app.core.draft import Draft, IllegalTransitionError
 from app.core.events import (
     EffectClass,
     Event,
+    GuardTripped,
     LimitsRaised,
     MessageReceived,
     SessionClaimed,
@@ -42,7 +43,7 @@ from app.core.lifecycle import Phase, Ruling, StopReason, Verb, rule
 from app.core.phases import act, think
 from app.core.phases.ending import end, stop
 from app.core.phases.observe import go_on
-from app.core.plan import owed, resting
+from app.core.plan import TOTAL_TIMEOUT, VERIFICATION, due_timer, owed, time_left_us
 from app.core.state import CallStage, State
 
 _ANY: Final = frozenset({None, *Phase})
@@ -116,6 +117,7 @@ def _claimed(draft: Draft, given: Claimed) -> None:
 def _prepared(draft: Draft, given: TurnPrepared) -> None:
     state = draft.state
     resuming = state.resuming
+    cancelled = state.stopping is StopReason.CANCELLED
     if resuming is None:
         text, tokens = state.queue[0].text, state.queue[0].tokens
     else:
@@ -131,7 +133,10 @@ def _prepared(draft: Draft, given: TurnPrepared) -> None:
             link=None if resuming is None or state.trace is None else _traceparent(state.trace),
         )
     )
-    go_on(draft)
+    if cancelled:
+        end(draft, StopReason.CANCELLED)
+    else:
+        go_on(draft)
 
 
 def _traceparent(trace: Trace) -> str:
@@ -139,16 +144,14 @@ def _traceparent(trace: Trace) -> str:
 
 
 def _told(draft: Draft, given: Told) -> None:
-    state = draft.state
-    secure = state.ended is not None and state.ended.reason is StopReason.SECURITY
-    if not state.closed and not secure:
+    if not draft.state.barred:
         draft.emit(MessageReceived(given.text, given.tokens, given.policy))
 
 
 def _resume_asked(draft: Draft, given: ResumeAsked) -> None:
     state = draft.state
-    if state.ended is None or state.closed or state.resuming is not None:
-        return
+    if state.ended is None or state.barred or owed(state):
+        return  # the next turn is on its way already, or there never will be one
     ruling = rule(Verb.RESUME, state.ended.status, reason=state.ended.reason)
     allowed = ruling is Ruling.ACCEPT or (
         ruling is Ruling.ONLY_WITH_LIMITS and given.limits is not None
@@ -161,8 +164,13 @@ def _resume_asked(draft: Draft, given: ResumeAsked) -> None:
 
 
 def _cancel_asked(draft: Draft, _given: CancelAsked) -> None:
-    if not draft.state.between_turns:
+    """End the turn; one that is owed but not begun yet ends as soon as it begins."""
+    state = draft.state
+    if not state.between_turns:
         end(draft, StopReason.CANCELLED)
+    elif owed(state) and state.stopping is not StopReason.CANCELLED:
+        reason = StopReason.CANCELLED
+        draft.emit(GuardTripped(reason.value, "cancelled before it began", stop_reason=reason))
 
 
 def _verified(draft: Draft, given: Verified) -> None:
@@ -179,13 +187,16 @@ def _close_asked(draft: Draft, _given: CloseAsked) -> None:
 
 
 def _timer_rang(draft: Draft, given: TimerRang) -> None:
-    if given.timer == "total_timeout":
+    """Believe no timer: one set for a turn that is over, or too early, means nothing."""
+    state = draft.state
+    if given.timer == TOTAL_TIMEOUT and time_left_us(state, draft.at_us) == 0:
         draft.emit(TimerFired(given.timer))
-        limit = draft.state.limits.total_timeout_s
+        if state.stopping is not None:  # the closing call was cut: its turn has its reason already
+            end(draft, state.stopping)
+            return
+        limit = state.limits.total_timeout_s
         stop(draft, StopReason.TOTAL_TIMEOUT, f"the turn's {limit:g} s of active time are over")
-        return
-    rest = resting(draft.state)
-    if rest is not None and rest.timer_us is not None and rest.timer_us <= draft.at_us:
+    elif given.timer == VERIFICATION and due_timer(state, draft.at_us) == VERIFICATION:
         draft.emit(TimerFired(given.timer))
         act.ask_verification(draft)
 

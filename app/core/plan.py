@@ -5,10 +5,15 @@ only in the memory of a worker.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from app.core.effects import CallModel, CallTool, Effect, PrepareTurn
 from app.core.lifecycle import Phase
 from app.core.state import CallStage, OpenCall, State
+
+TOTAL_TIMEOUT: Final = "total_timeout"
+VERIFICATION: Final = "verification"
+"""The timers there are, by name."""
 
 
 def owed(state: State) -> tuple[Effect, ...]:
@@ -17,7 +22,7 @@ def owed(state: State) -> tuple[Effect, ...]:
     A `once` call in doubt is not among them: it is never sent again.
     """
     if state.between_turns:
-        if state.closed or (not state.queue and state.resuming is None):
+        if state.barred or (not state.queue and state.resuming is None):
             return ()
         return (PrepareTurn(f"turn:{state.turn + 1}"),)
     if state.request is not None:
@@ -86,5 +91,5 @@ def due_timer(state: State, now_us: int) -> str | None:
     """Return the name of a timer which has come due for a session that was just claimed."""
     rest = resting(state)
     if rest is not None and rest.timer_us is not None and rest.timer_us <= now_us:
-        return "verification"
+        return VERIFICATION
     return None

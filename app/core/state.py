@@ -85,7 +85,16 @@ class Action:
     executed: bool
     effect: EffectClass
     content: str
+    tokens: int
     may_repeat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One confirmed result, a line for the digest of a turn that ends without an answer."""
+
+    text: str
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +164,8 @@ class State:
     pending: Pending | None = None
     ended: Ended | None = None
     best: str = ""
-    facts: tuple[str, ...] = ()
+    best_tokens: int = 0
+    facts: tuple[Fact, ...] = ()
 
     @property
     def session_id(self) -> str:
@@ -176,6 +186,11 @@ class State:
     def between_turns(self) -> bool:
         """Return whether no turn is open."""
         return self.ended is not None or self.turn == 0
+
+    @property
+    def barred(self) -> bool:
+        """Return whether no turn can follow: closed, or ended as a security matter."""
+        return self.closed or (self.ended is not None and self.ended.reason is StopReason.SECURITY)
 
     @property
     def offered(self) -> tuple[ToolRef, ...]:

@@ -27,11 +27,18 @@ class Account:
 
 
 def server_account(data: Path) -> Account | None:
-    """The account for a Postgres with its cluster in `data`; None = the one we run under."""
+    """The account for a Postgres with its cluster in `data`; None = the one we run under.
+
+    `data` need not exist yet.
+    """
     if os.geteuid() != 0:
         return None
     if data.exists() and data.stat().st_uid != 0:
-        return _account(pwd.getpwuid(data.stat().st_uid))
+        owner = data.stat().st_uid
+        try:
+            return _account(pwd.getpwuid(owner))
+        except KeyError:
+            raise DevStackError(f"{data} belongs to user id {owner}, which has no name") from None
     for name in _CANDIDATES:
         try:
             return _account(pwd.getpwnam(name))

@@ -16,7 +16,7 @@ from app.live.link import Command, Link
 from app.live.reader import Reader
 from app.live.subscription import Subscription
 from app.runtime.errors import LiveUnavailable, PortError
-from app.runtime.ports import LiveEvent
+from app.runtime.exchange import LiveEvent
 
 REPEAT_S: Final = 5.0
 KEEP_S: Final = 15.0

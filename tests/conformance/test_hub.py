@@ -10,7 +10,8 @@ import pytest
 from app.live.hot import RedisHotStates
 from app.live.link import Link
 from app.live.reader import MOST_EVENTS
-from app.runtime.ports import HotStates, Hub, LiveEvent
+from app.runtime.exchange import LiveEvent
+from app.runtime.ports import HotStates, Hub
 from app.runtime.records import Snapshot
 from tests.clocks import RealClock
 from tests.fakes.hot import MemoryHotStates

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from app.runtime.ports import LiveEvent
+from app.runtime.exchange import LiveEvent
 
 MOST_EVENTS = 512
 

@@ -49,6 +49,9 @@ class MemoryLocked:
     def _wake(self) -> None:
         self._row.wake_us = self._tables.now_us()
 
+    async def recall(self, key: str) -> Remembered | None:
+        return self._tables.remembered.get((self._seen.tenant, key))
+
     async def remember(self, record: Remember) -> None:
         if (record.tenant, record.key) in self._tables.remembered:
             raise KeyTaken(record.key)

@@ -1,5 +1,6 @@
 """What is declared, locked and shipped agrees."""
 
+import ast
 import hashlib
 import re
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.house.source import ROOT
+from tests.house.source import ROOT, budget, modules
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME = [Requirement(d) for d in PROJECT["project"]["dependencies"]]
@@ -31,6 +32,29 @@ def test_the_page_of_dependencies_lists_exactly_them() -> None:
     )
     assert sorted(runtime) == sorted(d.name for d in RUNTIME)
     assert sorted(dev) == sorted(d.name for d in DEV)
+
+
+def test_no_excuse_for_an_unused_dependency_is_stale() -> None:
+    """A dependency that app/ imports needs no line in deptry's DEP002 list any more."""
+    deptry = PROJECT["tool"]["deptry"]
+    names = deptry["package_module_name_map"]
+    imported = {
+        name.partition(".")[0]
+        for m in modules()
+        for node in ast.walk(m.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [a.name for a in node.names]
+        )
+    }
+    stale = [
+        name
+        for name in deptry["per_rule_ignores"]["DEP002"]
+        if names.get(name, name.replace("-", "_")) in imported
+    ]
+    budget(stale, "DEP002 in pyproject.toml excuses what is used")
 
 
 @pytest.mark.parametrize(

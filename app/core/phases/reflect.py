@@ -21,7 +21,7 @@ def after_calls(draft: Draft, stopped: tuple[StopReason, str] | None = None) -> 
     draft.move(Phase.REFLECT)
     draft.emit(StepFinished(len(results), succeeded, draft.state.spent.tokens))
     if stopped is None:
-        _withdraw_failing(draft)
+        _withdraw_failing(draft, len(results))
         state = draft.state
         stopped = guards.stop_after_step(
             state.limits,
@@ -35,11 +35,13 @@ def after_calls(draft: Draft, stopped: tuple[StopReason, str] | None = None) -> 
         go_on(draft)
 
 
-def _withdraw_failing(draft: Draft) -> None:
-    state = draft.state
-    tool = guards.failing_tool(state.actions)
-    if tool is None or tool in state.withdrawn:
-        return
+def _withdraw_failing(draft: Draft, fresh: int) -> None:
+    for tool in guards.failing_tools(draft.state.actions, fresh):
+        if tool not in draft.state.withdrawn:
+            _withdraw(draft, tool)
+
+
+def _withdraw(draft: Draft, tool: str) -> None:
     note = (
         f"The tool {tool} failed or returned nothing twice running and is withdrawn for this turn. "
         "Change your strategy: use another tool, or answer with what you know."

@@ -1,11 +1,20 @@
 """THINK: what the model's answer, or the lack of one, means for the turn."""
 
 from dataclasses import replace
+from typing import assert_never
 
 from app.core import guards
-from app.core.context import digest
+from app.core.context import digest, next_input
 from app.core.draft import Draft
-from app.core.events import GuardTripped, ModelAnswered, ModelFailed, Purpose, Result, StepFinished
+from app.core.events import (
+    GuardTripped,
+    ModelAnswered,
+    ModelFailed,
+    Purpose,
+    Result,
+    StepFinished,
+    Usage,
+)
 from app.core.faults import (
     Fault,
     FaultClass,
@@ -21,6 +30,7 @@ from app.core.lifecycle import Phase, StopReason
 from app.core.phases import act
 from app.core.phases.ending import end, stop
 from app.core.phases.observe import go_on
+from app.core.state import State
 
 MODEL_RETRIES = RetryPolicy(max_attempts=3)
 _EMPTY = "empty_answer"
@@ -40,8 +50,7 @@ def answered(draft: Draft, returned: ModelReturned) -> None:
     """Take an answer: calls go to ACT, text ends the turn, nothing at all is asked once again."""
     request = draft.state.request
     answer = returned.answer
-    priced = replace(answer.usage, cost=guards.cost_of(draft.state.model, answer.usage))
-    answer = replace(answer, usage=priced)
+    answer = replace(answer, usage=_priced(draft.state, answer.usage))
     if request is not None and request.purpose is Purpose.CLOSING:
         _closing_answered(draft, replace(answer, tool_calls=()))
     elif answer.tool_calls:
@@ -53,6 +62,17 @@ def answered(draft: Draft, returned: ModelReturned) -> None:
         draft.emit(answer)
         draft.move(Phase.REFLECT)
         _conclude(draft, answer)
+
+
+def _priced(state: State, usage: Usage) -> Usage:
+    return replace(usage, cost=guards.cost_of(state.model, usage))
+
+
+def _buys_again(state: State, lost: Usage) -> bool:
+    """Return whether the same request may be bought once more, what was lost being spent."""
+    spent, size = state.spent.plus(lost), next_input(state, Purpose.STEP)
+    within = guards.within_cost(state.limits, state.model, spent, size)
+    return within and guards.affordable(state.limits, spent, size)
 
 
 def _is_empty(answer: ModelAnswered) -> bool:
@@ -76,7 +96,8 @@ def _empty(draft: Draft, answer: ModelAnswered) -> None:
     state = draft.state
     request = state.request
     asked = _EMPTY in state.nudges
-    if request is not None and request.attempt == 1 and not asked:
+    silently = request is not None and request.attempt == 1 and not asked
+    if silently and _buys_again(state, answer.usage):
         fault = Fault.of(FaultKind.EMPTY_ANSWER, "The model answered with nothing.")
         draft.emit(ModelFailed(fault, 1, retry_at_us=draft.at_us, usage=answer.usage))
         return
@@ -114,9 +135,14 @@ def faulted(draft: Draft, failed: ModelFaulted) -> None:
     request = draft.state.request
     attempt = 1 if request is None else request.attempt
     closing = request is not None and request.purpose is Purpose.CLOSING
+    failed = replace(failed, usage=_priced(draft.state, failed.usage))
     fault = failed.fault
     response = ToModel() if closing else respond(fault, attempt, MODEL_RETRIES, failed.jitter)
     match response:
+        case Retry() if not _buys_again(draft.state, failed.usage):
+            draft.emit(ModelFailed(fault, attempt, usage=failed.usage))
+            draft.move(Phase.REFLECT)
+            go_on(draft)  # there the guard which forbids it stops the turn
         case Retry(after_us):
             draft.emit(ModelFailed(fault, attempt, draft.at_us + after_us, failed.usage))
         case Stop(fault_class):
@@ -127,6 +153,8 @@ def faulted(draft: Draft, failed: ModelFaulted) -> None:
             too_long = fault.kind is FaultKind.CONTEXT_TOO_LONG
             reason = StopReason.CONTEXT_OVERFLOW if too_long else StopReason.MODEL_UNAVAILABLE
             _give_up(draft, failed, attempt, reason)
+        case _:
+            assert_never(response)
 
 
 def _give_up(draft: Draft, failed: ModelFaulted, attempt: int, reason: StopReason) -> None:

@@ -1,0 +1,81 @@
+"""A step's calls when it is over: results into the history, actions into the guards' windows."""
+
+from dataclasses import replace
+from typing import Final
+
+from app.core.canonical import digest
+from app.core.context import MESSAGE_OVERHEAD, content_of, fact_of
+from app.core.events import CallMade, EffectClass, Outcome, ToolFinished
+from app.core.messages import ToolMessage
+from app.core.state import ACTION_MEMORY, Action, CallStage, OpenCall, State
+
+_FACTS_KEPT: Final = 20
+LOST_TOKENS: Final = 12
+
+
+def flush_calls(state: State, *, ending: bool) -> State:
+    """Put the results of the step into the history in the order asked, and into the windows.
+
+    A call that was made twice in one step counts once: the model saw no result in between. Calls
+    which the end of the turn cut off are no error of the step.
+    """
+    closed = [(c.call, c.result or _lost(c)) for c in state.calls]
+    messages = [
+        ToolMessage(call.call_id, call.wire_id, call.name, content_of(result), result.tokens)
+        for call, result in closed
+    ]
+    actions: list[Action] = []
+    for call, result in closed:
+        action = _action(call, result)
+        if result.executed or all(action.digest != other.digest for other in actions):
+            actions.append(action)
+    good = [a for a in actions if a.outcome is Outcome.OK]
+    errors = 0 if good else state.errors_running + 1
+    done = (a for a in actions if a.executed and a.effect is EffectClass.ONCE)
+    facts = (fact_of(a) for a in good if a.executed)
+    return replace(
+        state,
+        history=(*state.history, *messages),
+        context_tokens=state.context_tokens + sum(m.tokens + MESSAGE_OVERHEAD for m in messages),
+        actions=(*state.actions, *actions)[-max(ACTION_MEMORY, state.limits.loop_window) :],
+        once_done=(*state.once_done, *done),
+        facts=(*state.facts, *facts)[-_FACTS_KEPT:],
+        errors_running=state.errors_running if ending else errors,
+        calls=(),
+    )
+
+
+def _action(call: CallMade, result: ToolFinished) -> Action:
+    """Return a finished call for the guards; one that could not be read is known by its text."""
+    unread = "" if call.digest else digest({"tool": call.name, "raw": call.raw})
+    return Action(
+        call_id=call.call_id,
+        tool=call.name,
+        digest=call.digest or unread,
+        loop_digest=call.loop_digest or unread,
+        outcome=result.outcome,
+        result_digest=result.digest,
+        notable=result.notable,
+        empty=result.empty,
+        polling=call.polling,
+        executed=result.executed,
+        effect=call.effect,
+        content=content_of(result),
+        tokens=result.tokens,
+        may_repeat=result.may_repeat,
+    )
+
+
+def _lost(open_call: OpenCall) -> ToolFinished:
+    """Return the result of a call left open by an end that did not fold (poison; STATE-10)."""
+    sent = open_call.stage is CallStage.INTENDED
+    uncertain = sent and open_call.call.effect is EffectClass.ONCE
+    return ToolFinished(
+        open_call.call.call_id,
+        open_call.call.name,
+        Outcome.UNKNOWN if uncertain else Outcome.CANCELLED,
+        content="The call was interrupted; its outcome is unknown.",
+        tokens=LOST_TOKENS,
+        executed=sent,
+        may_repeat=not uncertain,
+    )

@@ -1,0 +1,293 @@
+"""The driver: one session, from its claim to its release.
+
+    load (fold the journal) → decide → append → perform what is owed → decide …
+
+It holds no truth: whatever it knows beyond the journal may be lost at any await. Its order is
+always the same: events are durable before the effects that follow from them are begun.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from app.core.effects import CallModel, Effect
+from app.core.events import Event, SessionClaimed
+from app.core.inputs import (
+    Claimed,
+    Input,
+    ModelFaulted,
+    ModelReturned,
+    TimerRang,
+    ToolFaulted,
+    ToolReturned,
+)
+from app.core.machine import decide
+from app.core.plan import Rest, due_timer, owed, resting, time_left_us
+from app.core.state import State
+from app.runtime.deltas import DeltaStream, Spawn
+from app.runtime.errors import StoreUnavailable
+from app.runtime.exchange import LiveEvent
+from app.runtime.inbox import read_inbox
+from app.runtime.lease import Lease
+from app.runtime.perform import LeaseInDoubtError, Performer
+from app.runtime.ports import (
+    Clock,
+    HotStates,
+    Hub,
+    JournalStore,
+    Observer,
+    SessionCipher,
+    SessionStore,
+)
+from app.runtime.records import Append, Appended, Claim, Fate, Release, SealedEvent
+from app.runtime.sealing import Sealer
+from app.runtime.views import facts_of, view_of
+from app.runtime.writer import JournalWriter
+
+HOT_EVERY: Final = 64
+SNAPSHOT_EVERY: Final = 256
+STORE_RETRY_S: Final = 0.2
+_US: Final = 1_000_000
+_ANSWERS: Final = (ModelReturned, ModelFaulted, ToolReturned, ToolFaulted)
+
+
+class StuckError(Exception):
+    """A state that owes nothing and may not rest: a fault of the machine, never of a user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What every driver of this process works with."""
+
+    worker: str
+    clock: Clock
+    lease: Lease
+    writer: JournalWriter
+    journal: JournalStore
+    sessions: SessionStore
+    hub: Hub
+    hot: HotStates
+    performer: Performer
+    observer: Observer
+
+
+class Driver:
+    """Runs one claimed session. `dropped` says that it was let go without a release."""
+
+    def __init__(
+        self, desk: Desk, claim: Claim, state: State, sealer: Sealer, cipher: SessionCipher
+    ) -> None:
+        """Take a claim and its folded state."""
+        self._desk = desk
+        self._claim = claim
+        self._state = state
+        self._sealer = sealer
+        self._cipher = cipher
+        self._saved = state
+        self._head = claim.head
+        self._head_hash = claim.head_hash
+        self._inbox_seen = claim.inbox_seen
+        self._unsaved: list[Event] = []
+        self._answered = False
+        self._inputs: deque[Input] = deque()
+        self._wake = asyncio.Event()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._dropping = False
+        self._look = claim.inbox_head > claim.inbox_seen
+        self.released = False
+
+    @property
+    def session_id(self) -> str:
+        """Return the session's id."""
+        return self._claim.session_id
+
+    @property
+    def epoch(self) -> int:
+        """Return the fencing token under which this driver writes."""
+        return self._claim.epoch
+
+    def poke(self) -> None:
+        """Say that the inbox may hold something."""
+        self._look = True
+        self._wake.set()
+
+    def drop(self) -> None:
+        """Begin no further effect; what is in flight is still offered to the journal."""
+        self._dropping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Drive the session until it is released, fenced or dropped."""
+        async with asyncio.TaskGroup() as group:
+            self._begin()
+            while await self._round(group):
+                pass
+            for task in self._tasks.values():
+                task.cancel()
+
+    def _begin(self) -> None:
+        now = self._desk.clock.now_us()
+        lease_us = self._desk.lease.lease_us
+        timer = due_timer(self._state, now)
+        self._take(Claimed(now, self._desk.worker, self._claim.epoch, lease_us))
+        if timer is not None:
+            self._take(TimerRang(now, timer))
+
+    async def _round(self, group: asyncio.TaskGroup) -> bool:
+        """Take what came, write what follows, begin what is owed; return whether to go on."""
+        if self._look:
+            await self._read_inbox()
+        while self._inputs:
+            self._take(self._inputs.popleft())
+        if not await self._save():
+            return False
+        if self._look or self._inputs:
+            return True
+        self._cancel_moot()
+        if self._dropping:
+            if not self._tasks:
+                return False
+        else:
+            self._perform(group)
+        await self._wait()
+        return True
+
+    def _take(self, given: Input) -> None:
+        decision = decide(self._state, given)
+        self._state = decision.state
+        self._unsaved.extend(decision.events)
+        if decision.events and isinstance(given, _ANSWERS):
+            self._answered = True
+
+    async def _read_inbox(self) -> None:
+        self._look = False
+        try:
+            rows = await self._desk.sessions.inbox(self.session_id, self._inbox_seen)
+        except StoreUnavailable:
+            self._look = True
+            await self._desk.clock.sleep(STORE_RETRY_S)
+            return
+        now = self._desk.clock.now_us()
+        for row in rows:
+            self._inbox_seen = row.n
+            self._inputs.append(read_inbox(row, self._cipher, now))
+
+    async def _save(self) -> bool:
+        """Append what is decided; return False when the session is no longer ours to drive."""
+        rest = None if self._tasks_running() else resting(self._state)
+        only_claimed = all(isinstance(e.body, SessionClaimed) for e in self._unsaved)
+        if rest is None and not owed(self._state) and not self._tasks_running():
+            message = f"Session {self.session_id} owes nothing in phase {self._state.phase}."
+            raise StuckError(message)
+        if rest is None and only_claimed:
+            return True  # the claim rides in the next append, never in one of its own
+        events = () if only_claimed else tuple(self._unsaved)
+        appended = await self._append(events, rest)
+        if appended.fate is not Fate.WRITTEN:
+            return False
+        await self._written(events, rest)
+        if appended.released:
+            self.released = True
+            return False
+        self._look = self._look or appended.inbox_head > self._inbox_seen
+        return True
+
+    def _tasks_running(self) -> bool:
+        wanted = {effect.key for effect in owed(self._state)}
+        return any(key in wanted for key in self._tasks)
+
+    async def _append(self, events: tuple[Event, ...], rest: Rest | None) -> Appended:
+        state = self._state
+        sealed = self._sealer.seal(events, self._head_hash)
+        shown = state.ended != self._saved.ended or state.pending != self._saved.pending
+        view = self._sealer.view(view_of(state)) if shown else None
+        entry = Append(
+            session_id=self.session_id,
+            epoch=self._claim.epoch,
+            expected_head=self._head,
+            head=sealed[-1].seq if sealed else self._head,
+            head_hash=sealed[-1].hash if sealed else self._head_hash,
+            events=sealed,
+            facts=facts_of(state),
+            inbox_seen=self._inbox_seen,
+            answered=self._answered,
+            release=None if rest is None else Release(rest.timer_us),
+            view=view,
+        )
+        appended = await self._desk.writer.append(entry)
+        if appended.fate is Fate.WRITTEN and sealed:
+            self._head, self._head_hash = entry.head, entry.head_hash
+            self._answered = False
+            self._unsaved.clear()
+            await self._publish(sealed)
+        return appended
+
+    async def _publish(self, sealed: tuple[SealedEvent, ...]) -> None:
+        if self._desk.hub.followed(self.session_id):
+            events = [LiveEvent(self.session_id, e.seq, e.payload, e.type) for e in sealed]
+            await self._desk.hub.publish(events)
+
+    async def _written(self, events: tuple[Event, ...], rest: Rest | None) -> None:
+        """Tell the observer, and keep copies where the design wants them."""
+        before, after = self._saved, self._state
+        if not events:
+            return
+        self._desk.observer.committed(before, events, after)
+        self._saved = after
+        if rest is not None or before.seq // HOT_EVERY != after.seq // HOT_EVERY:
+            await self._desk.hot.put(self.session_id, self._sealer.snapshot(after))
+        if before.seq // SNAPSHOT_EVERY != after.seq // SNAPSHOT_EVERY:
+            await self._desk.journal.save_snapshot(self.session_id, self._sealer.snapshot(after))
+
+    def _cancel_moot(self) -> None:
+        wanted = {effect.key for effect in owed(self._state)}
+        for key in [key for key in self._tasks if key not in wanted]:
+            self._tasks.pop(key).cancel()
+
+    def _perform(self, group: asyncio.TaskGroup) -> None:
+        for effect in owed(self._state):
+            if effect.key not in self._tasks:
+                work = self._carry_out(effect, self._state, group.create_task)
+                self._tasks[effect.key] = group.create_task(work)
+
+    async def _carry_out(self, effect: Effect, state: State, spawn: Spawn) -> None:
+        try:
+            given = await self._performed(effect, state, spawn)
+        except LeaseInDoubtError:
+            self.drop()
+        except StoreUnavailable:
+            await self._desk.clock.sleep(STORE_RETRY_S)  # nothing was sent; it is owed still
+        else:
+            self._inputs.append(given)
+        self._tasks.pop(effect.key, None)
+        self._wake.set()
+
+    async def _performed(self, effect: Effect, state: State, spawn: Spawn) -> Input:
+        perform = self._desk.performer.perform
+        if not isinstance(effect, CallModel):
+            return await perform(self._claim.tenant, state, effect, _nobody)
+        deltas = DeltaStream(
+            hub=self._desk.hub, cipher=self._cipher, state=state, effect=effect, spawn=spawn
+        )
+        try:
+            given = await perform(self._claim.tenant, state, effect, deltas)
+            await deltas.flush()
+        finally:
+            deltas.stop()
+        return given
+
+    async def _wait(self) -> None:
+        """Wait for an answer, a poke, or the end of the turn's active time."""
+        now = self._desk.clock.now_us()
+        left = time_left_us(self._state, now)
+        try:
+            async with asyncio.timeout(None if left is None else left / _US):
+                await self._wake.wait()
+        except TimeoutError:
+            self._inputs.append(TimerRang(self._desk.clock.now_us(), "total_timeout"))
+        self._wake.clear()
+
+
+def _nobody(_text: str) -> None:
+    """Take a delta that no model call can make."""

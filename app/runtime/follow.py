@@ -1,0 +1,230 @@
+"""Reading a session's trace while it grows: the journal first, then live, a gap means the journal.
+
+Every reader sees each durable event exactly once and in order, whichever process wrote it and
+whatever is lost between; a delta is only seen by those who listen when it comes.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from app.core.events import SessionClosed, TurnEnded, VerificationAsked
+from app.runtime.errors import StoreUnavailable
+from app.runtime.exchange import LiveEvent
+from app.runtime.ports import Clock, Hub, JournalStore, SessionCipher
+from app.runtime.records import SealedEvent
+from app.runtime.sealing import DELTA_CONTEXT, event_context
+
+PAGE: Final = 500
+HEADS_S: Final = 2.0
+MAILBOX: Final = 1024
+ENDS: Final = frozenset({TurnEnded.TYPE, SessionClosed.TYPE})
+WAITS: Final = frozenset({VerificationAsked.TYPE})
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One thing for a reader: a durable event (`seq`), a delta, or a sign of life (`type` empty).
+
+    `payload` is the wire event's JSON as it was written, or a delta's data.
+    """
+
+    type: str
+    seq: int | None = None
+    payload: bytes = b""
+
+
+PING: Final = Frame("")
+
+
+class Mailbox:
+    """What one reader has not taken yet; bounded, and when it overflows the journal is read."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._items: deque[LiveEvent] = deque()
+        self._something = asyncio.Event()
+        self._missed = False
+
+    def put(self, item: LiveEvent | None) -> None:
+        """Add a live event, or note that something may have been missed."""
+        if item is None or len(self._items) >= MAILBOX:
+            self._missed = True
+            self._items.clear()
+        else:
+            self._items.append(item)
+        self._something.set()
+
+    async def take(self) -> list[LiveEvent] | None:
+        """Return what came, or None when the journal must be read again."""
+        await self._something.wait()
+        self._something.clear()
+        items = list(self._items)
+        self._items.clear()
+        if self._missed:
+            self._missed = False
+            return None
+        return items
+
+
+class Follower:
+    """Follows sessions for all readers of this process."""
+
+    def __init__(
+        self, *, journal: JournalStore, hub: Hub, clock: Clock, ping_s: float = 15.0
+    ) -> None:
+        """Start with no readers."""
+        self._journal = journal
+        self._hub = hub
+        self._clock = clock
+        self._ping_s = ping_s
+        self._group: asyncio.TaskGroup | None = None
+        self._heads: dict[str, int] = {}
+        self._readers: dict[str, set[Mailbox]] = {}
+
+    async def run(self) -> None:
+        """Serve readers, comparing the heads of what they follow with the journal every 2 s.
+
+        The loss of a last event leaves no gap that a reader could notice by itself.
+        """
+        async with asyncio.TaskGroup() as self._group:
+            while True:
+                await self._clock.sleep(HEADS_S)
+                await self._compare_heads()
+
+    async def _compare_heads(self) -> None:
+        if not self._readers:
+            return
+        try:
+            heads = await self._journal.heads(list(self._readers))
+        except StoreUnavailable:
+            return
+        for session_id, mailboxes in self._readers.items():
+            found = heads.get(session_id)
+            if found is not None and found.head > self._heads.get(session_id, 0):
+                for mailbox in mailboxes:
+                    mailbox.put(None)
+
+    @asynccontextmanager
+    async def _mailbox(self, session_id: str) -> AsyncIterator[Mailbox]:
+        """Enter once live events of the session are being gathered."""
+        mailbox = Mailbox()
+        self._readers.setdefault(session_id, set()).add(mailbox)
+        try:
+            async with self._hub.subscribe(session_id) as live:
+                pump = self._pumping(live, mailbox)
+                try:
+                    yield mailbox
+                finally:
+                    pump.cancel()
+        finally:
+            readers = self._readers[session_id]
+            readers.discard(mailbox)
+            if not readers:
+                del self._readers[session_id]
+                self._heads.pop(session_id, None)
+
+    def _pumping(
+        self, live: AsyncIterator[LiveEvent | None], mailbox: Mailbox
+    ) -> asyncio.Task[None]:
+        if self._group is None:
+            message = "Follower.run must be running before a session can be followed."
+            raise RuntimeError(message)
+        return self._group.create_task(_pump(live, mailbox))
+
+    async def follow(
+        self, session_id: str, cipher: SessionCipher, after: int, *, forever: bool = False
+    ) -> AsyncGenerator[Frame, None]:
+        """Yield the trace after a sequence number until no turn is alive and all is read.
+
+        `forever` goes on from turn to turn. A sign of life comes when nothing else did for a while.
+        """
+        async with self._mailbox(session_id) as mailbox:
+            cursor, items = after, None
+            while True:
+                if items is None:
+                    async for frame in self._from_journal(session_id, cipher, cursor):
+                        yield frame
+                        cursor = frame.seq or cursor
+                else:
+                    frames, cursor, whole = _in_order(items, cursor, cipher)
+                    for frame in frames:
+                        yield frame
+                    if not whole:
+                        items = None
+                        continue
+                self._note(session_id, cursor)
+                if not forever and await self._over(session_id, cursor, items):
+                    return
+                try:
+                    async with asyncio.timeout(self._ping_s):
+                        items = await mailbox.take()
+                except TimeoutError:
+                    items = []
+                    yield PING
+
+    async def _from_journal(
+        self, session_id: str, cipher: SessionCipher, after: int
+    ) -> AsyncIterator[Frame]:
+        while True:
+            page = await self._journal.read(session_id, after, PAGE)
+            for sealed in page:
+                yield opened(sealed, cipher)
+            if len(page) < PAGE:
+                return
+            after = page[-1].seq
+
+    def _note(self, session_id: str, cursor: int) -> None:
+        self._heads[session_id] = max(cursor, self._heads.get(session_id, 0))
+
+    async def _over(self, session_id: str, cursor: int, items: list[LiveEvent] | None) -> bool:
+        """Return whether the reader has everything and no turn will bring more of its own."""
+        if items is not None and not any(item.type in ENDS for item in items):
+            return False
+        found = (await self._journal.heads([session_id])).get(session_id)
+        return found is None or (found.idle and found.head <= cursor)
+
+    async def settle(
+        self, session_id: str, cipher: SessionCipher, after: int, *, within_s: float
+    ) -> None:
+        """Return when the open turn has ended or waits for somebody, or when the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout(within_s),
+                contextlib.aclosing(self.follow(session_id, cipher, after)) as frames,
+            ):
+                async for frame in frames:
+                    if frame.type in WAITS:
+                        return
+
+
+async def _pump(live: AsyncIterator[LiveEvent | None], mailbox: Mailbox) -> None:
+    async for item in live:
+        mailbox.put(item)
+
+
+def opened(sealed: SealedEvent, cipher: SessionCipher) -> Frame:
+    """Return a stored event as a frame: the very bytes that were written."""
+    plain = cipher.open(sealed.payload, event_context(sealed.seq))
+    return Frame(sealed.type, sealed.seq, plain)
+
+
+def _in_order(
+    items: list[LiveEvent], cursor: int, cipher: SessionCipher
+) -> tuple[list[Frame], int, bool]:
+    """Return the frames that follow the cursor, the new cursor, and False at a gap."""
+    frames: list[Frame] = []
+    for item in items:
+        if item.seq is None:
+            frames.append(Frame("delta", None, cipher.open(item.payload, DELTA_CONTEXT)))
+        elif item.seq == cursor + 1:
+            cursor = item.seq
+            plain = cipher.open(item.payload, event_context(item.seq))
+            frames.append(Frame(item.type, item.seq, plain))
+        elif item.seq > cursor:
+            return frames, cursor, False
+    return frames, cursor, True

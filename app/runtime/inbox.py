@@ -1,0 +1,80 @@
+"""Inbox rows: what the API puts in and the owner takes out. Payloads are JSON, sealed."""
+
+import json
+from dataclasses import asdict, fields
+
+from app.core.canonical import Json
+from app.core.events import Limits, Policy
+from app.core.inputs import CancelAsked, CloseAsked, Input, ResumeAsked, Told, Verified
+from app.runtime.ports import SessionCipher
+from app.runtime.records import Delivery, InboxKind, InboxRow
+from app.runtime.sealing import INBOX_CONTEXT
+
+
+def _sealed(cipher: SessionCipher, content: dict[str, Json]) -> bytes:
+    return cipher.seal(json.dumps(content, ensure_ascii=False).encode(), INBOX_CONTEXT)
+
+
+def message(cipher: SessionCipher, text: str, tokens: int, policy: Policy) -> Delivery:
+    """Return a user message."""
+    content: dict[str, Json] = {"text": text, "tokens": tokens, "policy": policy.value}
+    return Delivery(InboxKind.MESSAGE, _sealed(cipher, content))
+
+
+def resume(cipher: SessionCipher, limits: Limits | None, turn: int) -> Delivery:
+    """Return a request to go on with a stopped turn; one for each turn."""
+    content: dict[str, Json] = {"limits": None if limits is None else asdict(limits)}
+    return Delivery(InboxKind.RESUME, _sealed(cipher, content), subject=f"turn:{turn}")
+
+
+def cancel(cipher: SessionCipher, turn: int) -> Delivery:
+    """Return a request to end the turn; one for each turn."""
+    return Delivery(InboxKind.CANCEL, _sealed(cipher, {}), subject=f"turn:{turn}")
+
+
+def close(cipher: SessionCipher) -> Delivery:
+    """Return a request to end the session; one for each session."""
+    return Delivery(InboxKind.CLOSE, _sealed(cipher, {}), subject="session")
+
+
+def verification(
+    cipher: SessionCipher, call_id: str, output: Json, tokens: int, *, happened: bool
+) -> Delivery:
+    """Return what a person says of a call in doubt; one for each call."""
+    content: dict[str, Json] = {
+        "call_id": call_id,
+        "happened": happened,
+        "output": output,
+        "tokens": tokens,
+    }
+    return Delivery(InboxKind.VERIFICATION, _sealed(cipher, content), subject=call_id)
+
+
+def read_inbox(row: InboxRow, cipher: SessionCipher, at_us: int) -> Input:
+    """Return an inbox row as the input which the machine decides upon."""
+    content = json.loads(cipher.open(row.payload, INBOX_CONTEXT))
+    match row.kind:
+        case InboxKind.MESSAGE:
+            policy = Policy(content["policy"])
+            return Told(at_us, content["text"], content["tokens"], policy)
+        case InboxKind.RESUME:
+            return ResumeAsked(at_us, _limits(content["limits"]))
+        case InboxKind.CANCEL:
+            return CancelAsked(at_us)
+        case InboxKind.CLOSE:
+            return CloseAsked(at_us)
+        case InboxKind.VERIFICATION:
+            return Verified(
+                at_us,
+                content["call_id"],
+                happened=content["happened"],
+                output=content["output"],
+                tokens=content["tokens"],
+            )
+
+
+def _limits(content: object) -> Limits | None:
+    if not isinstance(content, dict):
+        return None
+    known = {field.name for field in fields(Limits)}
+    return Limits(**{name: value for name, value in content.items() if name in known})

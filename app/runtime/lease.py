@@ -1,0 +1,32 @@
+"""What this process knows of its own lease: the fence at our own door."""
+
+from typing import Final
+
+from app.runtime.ports import Clock
+
+FRESH_SHARE: Final = 2
+
+
+class Lease:
+    """The process's lease as last confirmed, on a clock that also runs while we are stopped."""
+
+    def __init__(self, *, clock: Clock, lease_s: float) -> None:
+        """Start unconfirmed."""
+        self._clock = clock
+        self.lease_s = lease_s
+        self._confirmed_s: float | None = None
+
+    @property
+    def lease_us(self) -> int:
+        """Return the lease's length in microseconds."""
+        return int(self.lease_s * 1_000_000)
+
+    def confirm(self, asked_s: float) -> None:
+        """Note a renewal that Postgres confirmed; it counts from when it was asked for."""
+        self._confirmed_s = asked_s
+
+    def fresh(self) -> bool:
+        """Return whether an effect may be sent now: the last renewal is younger than lease / 2."""
+        if self._confirmed_s is None:
+            return False
+        return self._clock.boot_s() - self._confirmed_s < self.lease_s / FRESH_SHARE

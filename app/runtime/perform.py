@@ -1,0 +1,197 @@
+"""Effects carried out: each becomes the input that answers it. Nothing is decided here."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from app.core.canonical import as_text, digest
+from app.core.context import assemble, fault_text
+from app.core.effects import CallModel, CallTool, Effect, PrepareTurn
+from app.core.events import Purpose, ToolRef, Trace
+from app.core.faults import Fault, FaultKind
+from app.core.ids import idempotency_key
+from app.core.inputs import (
+    Input,
+    ModelFaulted,
+    ModelReturned,
+    ToolFaulted,
+    ToolReturned,
+    TurnPrepared,
+)
+from app.core.state import State
+from app.core.toolbox import ToolSpec
+from app.runtime.calls import AnswerReader
+from app.runtime.catalog import Catalog
+from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
+from app.runtime.exchange import ModelRequest, ToolReply, ToolRequest
+from app.runtime.lease import Lease
+from app.runtime.ports import Clock, ModelPort, Observer, Prompts, Tokens, ToolPort
+
+MODEL_ATTEMPT_S: Final = 60.0
+NOTABLE_CHARS: Final = 16
+GO_ON: Final = "The limits were raised: go on with the task where you stopped."
+_US: Final = 1_000_000
+
+
+class LeaseInDoubtError(Exception):
+    """An effect was not sent, since this process may no longer own the session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performer:
+    """Carries out effects through the ports. One for the whole process."""
+
+    clock: Clock
+    models: ModelPort
+    tools: ToolPort
+    catalog: Catalog
+    prompts: Prompts
+    tokens: Tokens
+    reader: AnswerReader
+    observer: Observer
+    lease: Lease
+    sample: Callable[[str], bool]
+
+    async def perform(
+        self, tenant: str, state: State, effect: Effect, on_delta: Callable[[str], None]
+    ) -> Input:
+        """Return the input that answers an effect.
+
+        Raises:
+            LeaseInDoubtError: when it was not sent because our lease may be over.
+
+        """
+        match effect:
+            case CallModel():
+                await self._wait_until(effect.not_before_us)
+                return await self._call_model(tenant, state, effect, on_delta)
+            case CallTool():
+                await self._wait_until(effect.not_before_us)
+                return await self._call_tool(tenant, state, effect)
+            case PrepareTurn():
+                return await self._prepare_turn(tenant, state)
+            case _:
+                assert_never(effect)
+
+    async def _wait_until(self, at_us: int) -> None:
+        wait = at_us - self.clock.now_us()
+        if wait > 0:
+            await self.clock.sleep(wait / _US)
+
+    async def _call_model(
+        self, tenant: str, state: State, effect: CallModel, on_delta: Callable[[str], None]
+    ) -> Input:
+        closing = effect.purpose is Purpose.CLOSING
+        specs = () if closing else await self._specs(tenant, state.offered)
+        request = ModelRequest(
+            model=state.model,
+            system=self.prompts.text(state.prompt.name, state.prompt.version),
+            messages=assemble(state, effect.purpose),
+            tools=specs,
+            traceparent=self.observer.traceparent(state, effect.key),
+            deadline_s=MODEL_ATTEMPT_S,
+            offer_finish=not closing,
+        )
+        if not self.lease.fresh():
+            raise LeaseInDoubtError
+        try:
+            reply = await self.models.answer(request, on_delta)
+        except ModelFailure as failure:
+            now = self.clock.now_us()
+            jitter = self.clock.jitter()
+            return ModelFaulted(now, effect.key, failure.fault, jitter, failure.usage)
+        known = {spec.wire_name: spec for spec in specs}
+        answer = await self.reader.read(state, reply, known, effect.attempt)
+        return ModelReturned(self.clock.now_us(), effect.key, answer)
+
+    async def _specs(self, tenant: str, refs: tuple[ToolRef, ...]) -> tuple[ToolSpec, ...]:
+        found = [await self.catalog.spec(tenant, ref) for ref in refs]
+        return tuple(spec for spec in found if spec is not None)
+
+    async def _call_tool(self, tenant: str, state: State, effect: CallTool) -> Input:
+        began_s = self.clock.boot_s()
+        try:
+            reply = await self._send(tenant, state, effect)
+        except ToolFailure as failure:
+            return await self._tool_faulted(state, effect, failure.fault, began_s)
+        except (asyncio.CancelledError, LeaseInDoubtError, StoreUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - a tool's own bug is the tool's failure, not ours
+            kind = type(error).__name__
+            fault = Fault.of(FaultKind.INTERNAL, f"The tool {effect.call.name} failed ({kind}).")
+            return await self._tool_faulted(state, effect, fault, began_s)
+        return await self._tool_returned(state, effect, reply, began_s)
+
+    async def _send(self, tenant: str, state: State, effect: CallTool) -> ToolReply:
+        """Send one attempt; the lease is looked at last, immediately before."""
+        call = effect.call
+        spec = await self.catalog.spec(tenant, ToolRef(call.name, call.version))
+        if spec is None:
+            raise ToolFailure(_missing(call.name))
+        request = ToolRequest(
+            tenant=tenant,
+            spec=spec,
+            arguments=call.arguments or {},
+            key=idempotency_key(state.session_id, call.call_id),
+            traceparent=self.observer.traceparent(state, effect.key),
+            timeout_s=call.timeout_s,
+        )
+        if not self.lease.fresh():
+            raise LeaseInDoubtError
+        return await self.tools.run(request)
+
+    async def _tool_returned(
+        self, state: State, effect: CallTool, reply: ToolReply, began_s: float
+    ) -> ToolReturned:
+        text = as_text(reply.output) if reply.content is None else reply.content
+        empty = reply.output in (None, "", [], {})
+        plain = isinstance(reply.output, bool | int | float) or reply.output is None
+        return ToolReturned(
+            at_us=self.clock.now_us(),
+            key=effect.key,
+            call_id=effect.call.call_id,
+            output=reply.output,
+            content=reply.content,
+            tokens=await self.tokens.count(text, state.model.encoding),
+            digest=digest(reply.output),
+            duration_ms=round((self.clock.boot_s() - began_s) * 1000, 3),
+            empty=empty,
+            notable=not plain and not empty and len(text) > NOTABLE_CHARS,
+        )
+
+    async def _tool_faulted(
+        self, state: State, effect: CallTool, fault: Fault, began_s: float
+    ) -> ToolFaulted:
+        return ToolFaulted(
+            at_us=self.clock.now_us(),
+            key=effect.key,
+            call_id=effect.call.call_id,
+            fault=fault,
+            tokens=await self.tokens.count(fault_text(fault), state.model.encoding),
+            duration_ms=round((self.clock.boot_s() - began_s) * 1000, 3),
+            jitter=self.clock.jitter(),
+        )
+
+    async def _prepare_turn(self, tenant: str, state: State) -> TurnPrepared:
+        names = state.created.tools
+        frozen = await self.catalog.freeze(tenant, names, state.model.encoding, lenient=True)
+        return TurnPrepared(
+            at_us=self.clock.now_us(),
+            trace=mint_trace(self.clock, self.sample),
+            tools=frozen.refs,
+            tools_tokens=frozen.tokens,
+            note=GO_ON,
+            note_tokens=await self.tokens.count(GO_ON, state.model.encoding),
+        )
+
+
+def mint_trace(clock: Clock, sample: Callable[[str], bool]) -> Trace:
+    """Return a new trace with its root span, as W3C Trace Context shapes the ids."""
+    trace_id = clock.entropy(16).hex()
+    return Trace(trace_id, clock.entropy(8).hex(), sampled=sample(trace_id))
+
+
+def _missing(name: str) -> Fault:
+    message = f"The tool {name} was removed and cannot be called any more."
+    return Fault.of(FaultKind.NOT_FOUND, message, sent=False)

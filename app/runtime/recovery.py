@@ -1,0 +1,90 @@
+"""From a claim to a state: hot state, snapshot, journal, whichever is the shortest way.
+
+After an owner was lost the open turn is shown to the observer once more, since the spans of its
+last moments may have been lost with the process; they have the same ids and fall together.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from app.core.events import Event, SessionCreated, TurnEnded, TurnStarted
+from app.core.evolve import BrokenJournalError, evolve
+from app.core.state import STATE_V, State
+from app.runtime.ports import Codec, HotStates, JournalStore, Keyring, Observer
+from app.runtime.records import Claim, SealedEvent, Snapshot
+from app.runtime.sealing import Sealer
+
+SHORT_JOURNAL: Final = 64
+PAGE: Final = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """Folds sessions."""
+
+    codec: Codec
+    keyring: Keyring
+    journal: JournalStore
+    hot: HotStates
+    observer: Observer
+
+    def sealer(self, claim: Claim) -> Sealer:
+        """Return what opens and seals a session's events.
+
+        Raises:
+            Erased: when its content was erased.
+
+        """
+        cipher = self.keyring.unwrap(claim.session_id, claim.key)
+        return Sealer(self.codec, cipher)
+
+    async def fold(
+        self, claim: Claim, sealer: Sealer, read: list[SealedEvent] | None = None
+    ) -> State:
+        """Return the state at the claim's head; `read` holds the events when they were read.
+
+        Raises:
+            BrokenJournalError: when the journal does not lead to the claim's head.
+
+        """
+        state = None
+        if read is None:
+            state = await self._copy(claim, sealer)
+            read = []
+        before, shown = state, list[Event]()
+        for sealed in read or await self._rest(claim, 0 if state is None else state.seq):
+            event = sealer.open(sealed)
+            if isinstance(event.body, SessionCreated | TurnStarted):
+                before, shown = state, []
+            shown.append(event)
+            state = evolve(state, event)
+        if state is None or state.seq != claim.head:
+            at = 0 if state is None else state.seq
+            message = f"The journal ends at {at}, the session's head is {claim.head}."
+            raise BrokenJournalError(message)
+        if claim.takeover and shown and not isinstance(shown[-1].body, TurnEnded):
+            self.observer.replayed(before, shown, state)
+        return state
+
+    async def _copy(self, claim: Claim, sealer: Sealer) -> State | None:
+        """Return a folded copy, if one fits and saves reading."""
+        if claim.head <= SHORT_JOURNAL:
+            return None
+        hot = await self.hot.get(claim.session_id)
+        if hot is not None and _fits(hot, claim):
+            return sealer.restore(hot)
+        kept = await self.journal.latest_snapshot(claim.session_id)
+        return sealer.restore(kept) if kept is not None and _fits(kept, claim) else None
+
+    async def _rest(self, claim: Claim, after: int) -> list[SealedEvent]:
+        events: list[SealedEvent] = []
+        while True:
+            page = await self.journal.read(claim.session_id, after, PAGE)
+            events.extend(page)
+            if len(page) < PAGE:
+                return events
+            after = page[-1].seq
+
+
+def _fits(snapshot: Snapshot, claim: Claim) -> bool:
+    return snapshot.state_v == STATE_V and snapshot.seq <= claim.head

@@ -1,0 +1,132 @@
+"""What the outside sees of a session: plain columns, and the view that is sealed beside them."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from app.core.events import Limits, Usage
+from app.core.lifecycle import ALIVE, Status
+from app.core.plan import in_doubt
+from app.core.state import State
+from app.runtime.ports import SessionCipher
+from app.runtime.records import Facts, SessionRow
+from app.runtime.sealing import METADATA_CONTEXT, VIEW_CONTEXT
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rfc3339(at_us: int) -> str:
+    """Return a time as RFC 3339 in UTC with microseconds."""
+    moment = _EPOCH + timedelta(microseconds=at_us)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def usage_json(usage: Usage) -> dict[str, object]:
+    """Return usage as clients see it."""
+    return asdict(usage)
+
+
+def limits_json(limits: Limits) -> dict[str, object]:
+    """Return limits as clients see them."""
+    return asdict(limits)
+
+
+def facts_of(state: State) -> Facts:
+    """Return the plain columns for a state."""
+    ended, pending = state.ended, state.pending
+    if state.closed:
+        status = Status.CLOSED.value
+    elif ended is not None:
+        status = ended.status.value
+    else:
+        status = "active" if pending is None else "waiting"
+    return Facts(
+        status=status,
+        phase=state.phase,
+        turn=state.turn,
+        step=state.step,
+        stop_reason=None if ended is None else ended.reason.value,
+        pending_kind=None if pending is None else pending.kind.value,
+        usage=json.dumps(usage_json(state.usage)),
+        limits=json.dumps(limits_json(state.limits)),
+        trace_id="" if state.trace is None else state.trace.trace_id,
+        tools=tuple(ref.name for ref in state.tools),
+        ended_at_us=state.at_us if ended is not None else None,
+    )
+
+
+def view_of(state: State) -> bytes:
+    """Return what is sealed beside the row: an ended turn's result, or what the turn waits for."""
+    view: dict[str, object] = {"result": None, "pending": None, "error": None}
+    if state.ended is not None:
+        view["result"] = asdict(state.ended.result)
+        if state.ended.error is not None:
+            error = state.ended.error
+            view["error"] = {
+                "kind": error.kind,
+                "message": error.message,
+                "retry_hint": error.retry_hint,
+            }
+    if state.pending is not None:
+        view["pending"] = {
+            "kind": state.pending.kind,
+            "calls": [
+                {
+                    "call_id": c.call.call_id,
+                    "name": c.call.name,
+                    "arguments": c.call.arguments,
+                }
+                for c in in_doubt(state)
+            ],
+        }
+    return json.dumps(view, ensure_ascii=False).encode()
+
+
+def _opened(cipher: SessionCipher | None, sealed: bytes | None, context: bytes) -> object:
+    if cipher is None or sealed is None:
+        return None
+    return json.loads(cipher.open(sealed, context))
+
+
+def session_json(
+    row: SessionRow,
+    cipher: SessionCipher | None,
+    trace_url: Callable[[str], str | None],
+) -> dict[str, object]:
+    """Return a session as clients see it; `cipher` None when its content was erased."""
+    facts = row.facts
+    status = row.status
+    alive = status in ALIVE
+    view = _opened(cipher, row.view, VIEW_CONTEXT)
+    seen: Mapping[str, object] = view if isinstance(view, dict) else {}
+    prompt_name, _, prompt_version = row.prompt.partition("@")
+    waiting = status is Status.WAITING
+    return {
+        "id": row.id,
+        "object": "session",
+        "status": status.value,
+        "phase": facts.phase,
+        "turn": facts.turn,
+        "step": facts.step,
+        "stop_reason": None if alive else facts.stop_reason,
+        "result": None if alive else seen.get("result"),
+        "error": None if alive else seen.get("error"),
+        "pending": seen.get("pending") if waiting else None,
+        "usage": json.loads(facts.usage),
+        "limits": json.loads(facts.limits),
+        "agent": {"name": row.agent, "version": row.agent_version},
+        "prompts": {"agent": {"name": prompt_name, "version": int(prompt_version or 1)}},
+        "model": row.model,
+        "mode": row.mode,
+        "tools": list(facts.tools),
+        "last_seq": row.head,
+        "trace_id": facts.trace_id,
+        "trace_url": trace_url(facts.trace_id),
+        "parent": row.parent,
+        "created_at": rfc3339(row.created_at_us),
+        "updated_at": rfc3339(row.updated_at_us),
+        "ended_at": None if alive or not facts.ended_at_us else rfc3339(facts.ended_at_us),
+        "metadata": _opened(cipher, row.metadata, METADATA_CONTEXT) or {},
+    }

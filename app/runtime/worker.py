@@ -1,0 +1,248 @@
+"""A worker: it holds one lease, claims sessions that are due, and runs a driver for each.
+
+Nudges only hurry it; the poll each second finds everything that is due. Drain stops claiming,
+lets running steps reach a boundary or drops them, then ends the lease so that others take over
+at once.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.core.evolve import BrokenJournalError
+from app.runtime.driver import Desk, Driver
+from app.runtime.errors import Erased, PortError, StoreUnavailable
+from app.runtime.poison import is_poison, obituary
+from app.runtime.ports import WorkerStore
+from app.runtime.records import Claim, SealedEvent
+from app.runtime.recovery import SHORT_JOURNAL, Recovery
+
+POLL_S: Final = 1.0
+LAG_PROBE_S: Final = 0.25
+RENEWALS_PER_LEASE: Final = 3
+AFTER_FAILURE_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How many sessions a worker runs at once, and how long it drains."""
+
+    slots: int = 256
+    per_tenant: int = 64
+    drain_s: float = 10.0
+
+
+class Worker:
+    """Runs sessions until it is told to stop. `run` belongs into the process's task group."""
+
+    def __init__(
+        self, *, desk: Desk, workers: WorkerStore, recovery: Recovery, options: WorkerOptions
+    ) -> None:
+        """Start without a lease and without sessions."""
+        self._desk = desk
+        self._workers = workers
+        self._recovery = recovery
+        self._options = options
+        self._drivers: dict[str, Driver] = {}
+        self._due = asyncio.Event()
+        self._draining = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._claiming = asyncio.Lock()
+        self.lag_s = 0.0
+        desk.hub.on_nudge(self.nudge)
+
+    @property
+    def owned(self) -> int:
+        """Return how many sessions run here."""
+        return len(self._tasks)
+
+    @property
+    def healthy(self) -> bool:
+        """Return whether the lease is fresh and the loop keeps up."""
+        return self._desk.lease.fresh() and self.lag_s < self._desk.lease.lease_s / 3
+
+    def nudge(self, session_id: str) -> None:
+        """Look now whether something is due, or into the inbox of a session that runs here."""
+        driver = self._drivers.get(session_id)
+        if driver is not None:
+            driver.poke()
+        else:
+            self._due.set()
+
+    async def run(self) -> None:
+        """Claim and run sessions until `drain` has ended."""
+        await self._renew_once()
+        async with asyncio.TaskGroup() as group:
+            chores = [
+                group.create_task(self._desk.writer.run()),
+                group.create_task(self._renew()),
+                group.create_task(self._poll()),
+                group.create_task(self._watch_lag()),
+            ]
+            await self._claim_until_drained(group)
+            await self._drain()
+            for chore in chores:
+                chore.cancel()
+        with contextlib.suppress(StoreUnavailable):
+            await self._workers.remove(self._desk.worker)
+
+    def drain(self) -> None:
+        """Claim nothing more, hand running sessions over, and let `run` return."""
+        self._draining.set()
+        self._due.set()
+
+    async def _claim_until_drained(self, group: asyncio.TaskGroup) -> None:
+        while not self._draining.is_set():
+            await self._due.wait()
+            self._due.clear()
+            free = self._options.slots - len(self._tasks)
+            if free <= 0 or self._draining.is_set() or not self._desk.lease.fresh():
+                continue
+            with contextlib.suppress(StoreUnavailable):
+                if await self._claim(group, free) == free:
+                    self._due.set()
+
+    async def _claim(self, group: asyncio.TaskGroup, free: int) -> int:
+        most = min(free, self._options.per_tenant)
+        async with self._claiming:
+            claims = await self._workers.claim(self._desk.worker, free, most)
+            read = await self._read_short(claims)
+            for claim in claims:
+                work = self._run_session(claim, read.get(claim.session_id))
+                self._tasks[claim.session_id] = group.create_task(work)
+                self._idle.clear()
+        return len(claims)
+
+    async def _read_short(self, claims: Sequence[Claim]) -> dict[str, list[SealedEvent]]:
+        """Read the short journals of a batch of claims in one query."""
+        short = {c.session_id: 0 for c in claims if c.head <= SHORT_JOURNAL}
+        try:
+            return await self._desk.journal.read_many(short) if short else {}
+        except StoreUnavailable:
+            return {}  # each session reads its own, once Postgres is back
+
+    async def _run_session(self, claim: Claim, read: list[SealedEvent] | None) -> None:
+        """Run one session; whatever goes wrong in it stays in it."""
+        observer = self._desk.observer
+        driver = None
+        try:
+            driver = await self._driver(claim, read)
+            if driver is not None:
+                await driver.run()
+        except Exception as error:  # noqa: BLE001 - one session's fault must not end the others
+            observer.log(
+                "session.crashed",
+                session_id=claim.session_id,
+                error=type(error).__name__,
+                detail=_causes(error),
+            )
+            await self._desk.clock.sleep(AFTER_FAILURE_S)
+        finally:
+            if driver is None or not driver.released:
+                await self._give_up(claim)
+            self._drivers.pop(claim.session_id, None)
+            self._tasks.pop(claim.session_id, None)
+            if not self._tasks:
+                self._idle.set()
+            if self._desk.lease.fresh():
+                self._due.set()
+
+    async def _driver(self, claim: Claim, read: Sequence[SealedEvent] | None) -> Driver | None:
+        try:
+            sealer = self._recovery.sealer(claim)
+        except Erased:
+            return None
+        if is_poison(claim):
+            await self._bury(claim)
+            return None
+        try:
+            state = await self._recovery.fold(claim, sealer, None if read is None else list(read))
+        except BrokenJournalError as error:
+            self._desk.observer.log(
+                "session.unfoldable", session_id=claim.session_id, detail=str(error)
+            )
+            raise
+        driver = Driver(self._desk, claim, state, sealer, sealer.cipher)
+        self._drivers[claim.session_id] = driver
+        return driver
+
+    async def _bury(self, claim: Claim) -> None:
+        row = await self._desk.sessions.get(claim.tenant, claim.session_id)
+        if row is not None:
+            sealer = self._recovery.sealer(claim)
+            now = self._desk.clock.now_us()
+            await self._desk.writer.append(obituary(claim, row, sealer, now))
+            self._desk.observer.log("session.poison", session_id=claim.session_id)
+
+    async def _give_up(self, claim: Claim) -> None:
+        with contextlib.suppress(PortError):
+            await self._workers.give_up(self._desk.worker, claim.session_id, claim.epoch)
+
+    async def _renew(self) -> None:
+        while True:
+            await self._desk.clock.sleep(self._desk.lease.lease_s / RENEWALS_PER_LEASE)
+            await self._renew_once()
+
+    async def _renew_once(self) -> None:
+        asked = self._desk.clock.boot_s()
+        try:
+            await self._workers.renew(self._desk.worker, self._desk.lease.lease_s)
+        except StoreUnavailable:
+            return
+        self._desk.lease.confirm(asked)
+        self._due.set()
+
+    async def _poll(self) -> None:
+        """Each second: what is due, whose owners are gone, which inboxes hold something."""
+        while True:
+            await self._desk.clock.sleep(POLL_S)
+            with contextlib.suppress(StoreUnavailable):
+                await self._workers.sweep()
+                await self._look_after_owned()
+            self._due.set()
+
+    async def _look_after_owned(self) -> None:
+        """Look into inboxes that hold something, and let go what is ours but runs nowhere.
+
+        The latter happens when a claim was committed but its answer was lost with the connection.
+        """
+        async with self._claiming:
+            owned = await self._workers.owned(self._desk.worker)
+            lost = [o for o in owned if o.session_id not in self._tasks]
+        for one in owned:
+            if one.behind:
+                self.nudge(one.session_id)
+        for one in lost:
+            await self._workers.give_up(self._desk.worker, one.session_id, one.epoch)
+
+    async def _watch_lag(self) -> None:
+        """Give up every session when the loop was blocked so long that the lease is in doubt."""
+        while True:
+            before = self._desk.clock.boot_s()
+            await self._desk.clock.sleep(LAG_PROBE_S)
+            self.lag_s = max(0.0, self._desk.clock.boot_s() - before - LAG_PROBE_S)
+            if self.lag_s > self._desk.lease.lease_s / RENEWALS_PER_LEASE:
+                self._desk.observer.log("worker.stalled", lag_s=round(self.lag_s, 3))
+                for driver in self._drivers.values():
+                    driver.drop()
+
+    async def _drain(self) -> None:
+        for driver in list(self._drivers.values()):
+            driver.drop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._options.drain_s):
+                await self._idle.wait()
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await self._idle.wait()
+
+
+def _causes(error: BaseException) -> str:
+    """Return an error's message with those of the errors it groups."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_causes(inner) for inner in error.exceptions)
+    return f"{type(error).__name__}: {error}"
