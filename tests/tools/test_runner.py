@@ -16,7 +16,7 @@ from app.tools.http import HttpTools
 from app.tools.present import MOST_KEPT, present
 from app.tools.runner import Tools
 from app.tools.validation import Arguments
-from tests.fakes.tools import FakeArguments, FakeTools
+from tests.fakes.toolport import FakeArguments, FakeTools
 from tests.tools.support import FixedClock, call, fault
 
 
