@@ -6,9 +6,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST_ARGS ?=
+# 1: the size budgets gate; 0: what is over them is only said.
+HOUSE_BUDGETS ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast check format openapi migrate bench requirements lock upgrade audit diagram clean
+.PHONY: help setup run test test-fast check format openapi migrate bench requirements lock upgrade audit docs diagram clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,7 +47,7 @@ check: setup ## lint, formatting, types, layers, dependencies, spelling, size bu
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 	$(BIN)/codespell
-	$(BIN)/pytest -q tests/house
+	SUREFOOT_HOUSE_BUDGETS=$(HOUSE_BUDGETS) $(BIN)/pytest -q -rs tests/house
 #	$(BIN)/python -m app.api.export --check openapi/openapi.json
 
 format: setup ## write the formatting and the fixes that ruff is sure of
@@ -76,10 +78,13 @@ upgrade: ## the same, moving every dependency to its newest release
 	$(MAKE) lock LOCK_ARGS=--upgrade
 
 audit: setup ## look for known vulnerabilities in the locked packages (needs the advisory service, so it is not in check)
-	$(BIN)/pip-audit --require-hashes --disable-pip -r requirements.lock
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.lock
+
+docs: setup ## write the generated pages: docs/events.md and the diagram in docs/architecture.md
+	$(BIN)/python -m tests.scripts.docs
 
 diagram: setup ## draw the packages of app/ and who imports whom, as text
-	@$(BIN)/python -m tests.tools.diagram
+	@$(BIN)/python -m tests.scripts.diagram
 
 clean: ## remove what the tools left (not .venv, not .surefoot)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov dist build .requirements .bench

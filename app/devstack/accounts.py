@@ -21,17 +21,24 @@ _CANDIDATES = ("surefoot", "nobody")
 class Account:
     """A system account that a server is run under."""
 
-    name: str
-    uid: int
-    gid: int
+    name: str  # for messages
+    uid: int  # the user id the process gets
+    gid: int  # the account's primary group, its only one
 
 
 def server_account(data: Path) -> Account | None:
-    """The account for a Postgres with its cluster in `data`; None = the one we run under."""
+    """The account for a Postgres with its cluster in `data`; None = the one we run under.
+
+    `data` need not exist yet.
+    """
     if os.geteuid() != 0:
         return None
     if data.exists() and data.stat().st_uid != 0:
-        return _account(pwd.getpwuid(data.stat().st_uid))
+        owner = data.stat().st_uid
+        try:
+            return _account(pwd.getpwuid(owner))
+        except KeyError:
+            raise DevStackError(f"{data} belongs to user id {owner}, which has no name") from None
     for name in _CANDIDATES:
         try:
             return _account(pwd.getpwnam(name))
@@ -48,8 +55,10 @@ def can_enter(folder: Path, account: Account | None) -> bool:
 def run_as(account: Account | None, command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a short command under the account, from `/`, and give back what it said."""
     try:
+        # By way of the shell: a program the account cannot reach is then its exit code, and a
+        # PermissionError can only mean that we may not change the account.
         return subprocess.run(
-            command,
+            ["/bin/sh", "-c", 'exec "$@"', "sh", *command],
             cwd="/",
             env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
             stdin=subprocess.DEVNULL,
@@ -64,7 +73,7 @@ def run_as(account: Account | None, command: list[str]) -> subprocess.CompletedP
         )
     except PermissionError as error:
         who = account.name if account else "this user"
-        raise DevStackError(f"cannot run {command[0]} as {who}: {error}") from error
+        raise DevStackError(f"cannot run {command[0]} as {who}: {error.strerror}") from error
 
 
 def make_folder(folder: Path, account: Account | None, mode: int = 0o700) -> Path:

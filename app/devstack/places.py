@@ -15,16 +15,18 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from app.devstack.accounts import Account, can_enter, make_folder, run_as
+from app.devstack.accounts import Account, can_enter, make_folder, run_as, server_account
 from app.devstack.errors import DevStackError
 
 # sun_path holds 108 bytes with the closing NUL.
 _SOCKET_PATH_MAX = 107
 _SOCKET_PREFIX = "surefoot-"
+# Names the cluster, for us and for the person who misses it, where it is not in the data folder.
+_LOCATION = "postgres.location"
 # S108: mkdtemp makes a new folder in the first; the second is used only when _trusted says that
 # it is ours.
 _SHORT_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108
-_OWN_FOLDERS = (Path("/var/lib/surefoot"), Path("/var/tmp/surefoot"))  # noqa: S108
+OWN_FOLDERS = (Path("/var/lib/surefoot"), Path("/var/tmp/surefoot"))  # noqa: S108
 
 
 def prepare_data_folder(data: Path) -> Path:
@@ -38,25 +40,46 @@ def prepare_data_folder(data: Path) -> Path:
     return data.resolve()
 
 
-def cluster_folder(data: Path, account: Account | None) -> Path:
-    """Where the cluster of this data folder is, or shall be."""
-    if account is None or can_enter(data, account):
-        return data / "postgres"
+def cluster_folder(data: Path) -> Path:
+    """Where the cluster of this data folder is, or shall be.
+
+    Once it lies elsewhere it stays there, and a data folder that was moved still finds it.
+    """
+    here = data / "postgres"
+    account = server_account(here)
+    if account is None:
+        return here
+    named = _named_elsewhere(data)
+    if named is not None:
+        return named
+    if can_enter(data, account):
+        return here
+    if here.exists():
+        raise DevStackError(f"{account.name} can no longer reach its cluster in {here}")
     key = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
     place = own_folder(account) / f"postgres-{key}"
-    # For the person who looks into the data folder and misses it.
-    (data / "postgres.location").write_text(f"{place}\n")
+    (data / _LOCATION).write_text(f"{place}\n")
     return place
+
+
+def _named_elsewhere(data: Path) -> Path | None:
+    """The place that the file in the data folder names, if it is one of ours."""
+    try:
+        named = Path((data / _LOCATION).read_text().strip())
+    except FileNotFoundError:
+        return None
+    ours = named.parent in OWN_FOLDERS and named.name.startswith("postgres-") and named.is_dir()
+    return named if ours and _trusted(named.parent) else None
 
 
 def own_folder(account: Account) -> Path:
     """The folder of our own for what the account could not reach elsewhere; made when missing."""
-    for folder in _OWN_FOLDERS:
+    for folder in OWN_FOLDERS:
         with contextlib.suppress(OSError):
             make_folder(folder, None, 0o755)
             if _trusted(folder) and can_enter(folder, account):
                 return folder
-    raise DevStackError(f"none of {[str(f) for f in _OWN_FOLDERS]} can be made or used")
+    raise DevStackError(f"none of {[str(f) for f in OWN_FOLDERS]} can be made or used")
 
 
 def socket_folder(account: Account | None, longest_name: str) -> Path:

@@ -13,20 +13,28 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
 from app.devstack.accounts import Account
 from app.devstack.errors import ServerStartError
 
 _POLL_S = 0.01
 _LOG_TAIL = 2000
+_LOG_MAX = 4_000_000
 
-# $1 is the stop signal, the rest the command. `$$` is the shell that becomes the child by exec.
-# The watcher is a grandchild, so that the child never has to reap it. A line on the pipe disarms
-# it, the end of the pipe fires it.
+# $1 is the stop signal, $2 the folder of the sockets, the rest the command. `$$` is the shell that
+# becomes the child by exec. The watcher is a grandchild, so that the child never has to reap it. A
+# line on the pipe disarms it; the end of the pipe fires it: it stops the child and tidies up.
 _WATCHED = """
-sig=$1; shift
+sign=$1 folder=$2; shift 2
 exec 3<&0 </dev/null
-( ( read -r _ <&3 || kill -s "$sig" $$ 2>/dev/null ) >/dev/null 2>&1 & )
+watch() {
+    read -r _ <&3 && return
+    kill -s "$sign" $$
+    while kill -0 $$; do sleep 0.1; done
+    rm -rf -- "$folder"
+}
+( watch >/dev/null 2>&1 & )
 exec 3<&-
 exec "$@"
 """
@@ -42,15 +50,27 @@ class Child:
         stop_signal: signal.Signals,
         log: Path,
         cwd: Path,
+        folder: Path,
         account: Account | None = None,
     ) -> None:
-        """Start `command`; what it prints is appended to `log`, which we open, not the account."""
+        """Start `command`.
+
+        Args:
+            command: The program with its arguments.
+            stop_signal: What makes it end in an orderly way.
+            log: What it prints is appended here; the file is opened by us, not by the account.
+            cwd: Its working folder.
+            folder: The folder of its sockets, which goes with it when we end before it does.
+            account: Under whom it runs; None = under us.
+        """
         self._stop_signal = stop_signal
         self._log = log
         name = stop_signal.name.removeprefix("SIG")
+        _rotate(log)
         with log.open("ab") as out:
+            self._log_from = out.tell()
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _WATCHED, "sh", name, *command],
+                ["/bin/sh", "-c", _WATCHED, "sh", name, folder, *command],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=out,
@@ -72,14 +92,21 @@ class Child:
         """Whether it has not ended yet."""
         return self._process.poll() is None
 
-    def wait_until(self, ready: Callable[[], bool], *, timeout_s: float) -> None:
-        """Return when `ready()` holds; raise when the child ends first or the time is over."""
-        deadline = time.monotonic() + timeout_s
+    def started(self, ready: Callable[[], bool], *, start_s: float, stop_s: float) -> Self:
+        """Return when `ready()` holds; stop it and raise when it ends first or takes too long."""
+        try:
+            self._wait(ready, time.monotonic() + start_s)
+        except BaseException:
+            self.stop(timeout_s=stop_s)
+            raise
+        return self
+
+    def _wait(self, ready: Callable[[], bool], deadline: float) -> None:
         while not ready():
             if not self.running:
                 raise ServerStartError(f"ended with {self._process.returncode}: {self._said()}")
             if time.monotonic() > deadline:
-                raise ServerStartError(f"not ready after {timeout_s} s: {self._said()}")
+                raise ServerStartError(f"not ready in time: {self._said()}")
             time.sleep(_POLL_S)
 
     def stop(self, *, timeout_s: float) -> None:
@@ -107,7 +134,10 @@ class Child:
                 pipe.close()
 
     def _said(self) -> str:
-        return self._log.read_text(errors="replace")[-_LOG_TAIL:].strip() or "(it said nothing)"
+        with self._log.open("rb") as log:
+            log.seek(self._log_from)
+            said = log.read().decode(errors="replace").strip()
+        return said[-_LOG_TAIL:] or "(it said nothing)"
 
 
 def stop_stranger(pid: int, sign: signal.Signals, *, timeout_s: float) -> None:
@@ -136,6 +166,13 @@ def alive(pid: int) -> bool:
         return stat.read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return not stat.parent.parent.joinpath("self").exists()
+
+
+def _rotate(log: Path) -> None:
+    """Keep at most two logs of some megabytes."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LOG_MAX:
+            log.replace(log.with_name(log.name + ".1"))
 
 
 def _environment() -> dict[str, str]:

@@ -5,8 +5,11 @@ PortError
   ├─ ToolFailure       a tool call failed, with its fault
   ├─ StoreUnavailable  Postgres cannot be reached now
   ├─ StoreRefused      Postgres refused a statement: trying it again will not help
+  │    └─ KeyTaken     the idempotency key got another meaning meanwhile
   ├─ LiveUnavailable   Redis cannot be reached now
-  └─ Erased            the session's data key was destroyed
+  ├─ Erased            the session's data key was destroyed
+  ├─ Tampered          sealed bytes do not open: changed, or put in another place
+  └─ KeyMissing        the master key of this id was not given to this process
 """
 
 from app.core.events import Usage
@@ -44,9 +47,21 @@ class StoreRefused(PortError):  # noqa: N818 - names the answer, as the others d
     """Postgres refused what was asked (bad data, a broken rule); the rest of a batch may pass."""
 
 
+class KeyTaken(StoreRefused):
+    """An idempotency key stands for something since a moment; `recall` tells what."""
+
+
 class LiveUnavailable(PortError):  # noqa: N818 - a condition that passes
     """Redis cannot be reached; what it would have done is done more slowly without it."""
 
 
 class Erased(PortError):  # noqa: N818 - a state of the data
     """The content was erased: its data key is gone."""
+
+
+class Tampered(PortError):  # noqa: N818 - a state of the data
+    """Sealed bytes do not open here: they were changed, moved, or sealed by another key."""
+
+
+class KeyMissing(PortError):  # noqa: N818 - a state of the configuration
+    """The master key of this id is not among those this process was given."""

@@ -5,15 +5,17 @@ whatever is lost between; a delta is only seen by those who listen when it comes
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from app.core.events import SessionClosed, TurnEnded, VerificationAsked
 from app.runtime.errors import StoreUnavailable
-from app.runtime.ports import Clock, Hub, JournalStore, LiveEvent, SessionCipher
+from app.runtime.exchange import LiveEvent
+from app.runtime.ports import Clock, Hub, JournalStore, SessionCipher
 from app.runtime.records import SealedEvent
 from app.runtime.sealing import DELTA_CONTEXT, event_context
 
@@ -80,17 +82,19 @@ class Follower:
         self._hub = hub
         self._clock = clock
         self._ping_s = ping_s
+        self._group: asyncio.TaskGroup | None = None
         self._heads: dict[str, int] = {}
         self._readers: dict[str, set[Mailbox]] = {}
 
     async def run(self) -> None:
-        """Compare the heads of all followed sessions with the journal every two seconds.
+        """Serve readers, comparing the heads of what they follow with the journal every 2 s.
 
         The loss of a last event leaves no gap that a reader could notice by itself.
         """
-        while True:
-            await self._clock.sleep(HEADS_S)
-            await self._compare_heads()
+        async with asyncio.TaskGroup() as self._group:
+            while True:
+                await self._clock.sleep(HEADS_S)
+                await self._compare_heads()
 
     async def _compare_heads(self) -> None:
         if not self._readers:
@@ -111,10 +115,12 @@ class Follower:
         mailbox = Mailbox()
         self._readers.setdefault(session_id, set()).add(mailbox)
         try:
-            async with self._hub.subscribe(session_id) as live, asyncio.TaskGroup() as group:
-                pump = group.create_task(_pump(live, mailbox))
-                yield mailbox
-                pump.cancel()
+            async with self._hub.subscribe(session_id) as live:
+                pump = self._pumping(live, mailbox)
+                try:
+                    yield mailbox
+                finally:
+                    pump.cancel()
         finally:
             readers = self._readers[session_id]
             readers.discard(mailbox)
@@ -122,9 +128,17 @@ class Follower:
                 del self._readers[session_id]
                 self._heads.pop(session_id, None)
 
+    def _pumping(
+        self, live: AsyncIterator[LiveEvent | None], mailbox: Mailbox
+    ) -> asyncio.Task[None]:
+        if self._group is None:
+            message = "Follower.run must be running before a session can be followed."
+            raise RuntimeError(message)
+        return self._group.create_task(_pump(live, mailbox))
+
     async def follow(
         self, session_id: str, cipher: SessionCipher, after: int, *, forever: bool = False
-    ) -> AsyncIterator[Frame]:
+    ) -> AsyncGenerator[Frame, None]:
         """Yield the trace after a sequence number until no turn is alive and all is read.
 
         `forever` goes on from turn to turn. A sign of life comes when nothing else did for a while.
@@ -174,11 +188,18 @@ class Follower:
         found = (await self._journal.heads([session_id])).get(session_id)
         return found is None or (found.idle and found.head <= cursor)
 
-    async def settle(self, session_id: str, cipher: SessionCipher, after: int) -> None:
-        """Return when the open turn has ended or waits for somebody; at once if none is open."""
-        async for frame in self.follow(session_id, cipher, after):
-            if frame.type in WAITS:
-                return
+    async def settle(
+        self, session_id: str, cipher: SessionCipher, after: int, *, within_s: float
+    ) -> None:
+        """Return when the open turn has ended or waits for somebody, or when the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout(within_s),
+                contextlib.aclosing(self.follow(session_id, cipher, after)) as frames,
+            ):
+                async for frame in frames:
+                    if frame.type in WAITS:
+                        return
 
 
 async def _pump(live: AsyncIterator[LiveEvent | None], mailbox: Mailbox) -> None:

@@ -24,18 +24,9 @@ from app.core.toolbox import ToolSpec
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
+from app.runtime.exchange import ModelRequest, ToolReply, ToolRequest
 from app.runtime.lease import Lease
-from app.runtime.ports import (
-    Clock,
-    ModelPort,
-    ModelRequest,
-    Observer,
-    Prompts,
-    Tokens,
-    ToolPort,
-    ToolReply,
-    ToolRequest,
-)
+from app.runtime.ports import Clock, ModelPort, Observer, Prompts, Tokens, ToolPort
 
 MODEL_ATTEMPT_S: Final = 60.0
 NOTABLE_CHARS: Final = 16

@@ -5,15 +5,19 @@ One suite in tests/conformance runs on each fake and its real adapter.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
-from app.core.canonical import Json
-from app.core.events import Event, ModelRef, ToolRef, Usage
-from app.core.faults import Fault
-from app.core.messages import Message
+from app.core.events import Event, ModelRef, PromptRef, ToolRef
 from app.core.state import State
 from app.core.toolbox import ToolSpec
+from app.runtime.exchange import (
+    Checked,
+    LiveEvent,
+    ModelReply,
+    ModelRequest,
+    ToolReply,
+    ToolRequest,
+)
 from app.runtime.records import (
     Append,
     Appended,
@@ -141,6 +145,9 @@ class LockedSession(Protocol):
     async def wake(self) -> None:
         """Make the session due now."""
 
+    async def recall(self, key: str) -> Remembered | None:
+        """Return what is remembered under an idempotency key of this tenant."""
+
     async def remember(self, record: Remember) -> None:
         """Write an idempotency record in this transaction."""
 
@@ -225,16 +232,6 @@ class ToolStore(Protocol):
         """Withdraw a tool; sessions that pinned it keep their version."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveEvent:
-    """What a hub passes on: a sealed event (`seq`), or a sealed delta without one."""
-
-    session_id: str
-    seq: int | None
-    payload: bytes
-    type: str = ""
-
-
 class Hub(Protocol):
     """Live fan-out between processes. Losing it costs time, never an event."""
 
@@ -269,41 +266,6 @@ class HotStates(Protocol):
         """Return the state, or None."""
 
 
-@dataclass(frozen=True, slots=True)
-class RawCall:
-    """A tool call as the endpoint wrote it; `arguments` is text, whatever it was on the wire."""
-
-    wire_id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """One request to an endpoint, provider-neutral. `deadline_s` bounds the whole attempt."""
-
-    model: ModelRef
-    system: str
-    messages: tuple[Message, ...]
-    tools: tuple[ToolSpec, ...]
-    traceparent: str
-    deadline_s: float
-    offer_finish: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ModelReply:
-    """One answer; `usage` None when the endpoint reported none."""
-
-    text: str
-    reasoning: str | None
-    calls: tuple[RawCall, ...]
-    usage: Usage | None
-    finish_reason: str
-    model: str
-    ttft_ms: float | None
-
-
 class ModelPort(Protocol):
     """Language models by name."""
 
@@ -324,26 +286,6 @@ class ModelPort(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRequest:
-    """One attempt at one call. The key is the same for every attempt of it."""
-
-    tenant: str
-    spec: ToolSpec
-    arguments: Mapping[str, Json]
-    key: str
-    traceparent: str
-    timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ToolReply:
-    """A tool's output, and the text for the model where it differs from the output itself."""
-
-    output: Json
-    content: str | None
-
-
 class ToolPort(Protocol):
     """Carries tools out."""
 
@@ -354,18 +296,6 @@ class ToolPort(Protocol):
             ToolFailure: with the fault and whether it may have been sent.
 
         """
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Arguments read from the model's text: validated and with defaults, or the fault.
-
-    `replay` is valid JSON text for the history where the model's own text is none.
-    """
-
-    arguments: dict[str, object] | None
-    fault: Fault | None
-    replay: str | None
 
 
 class ArgumentReader(Protocol):
@@ -387,6 +317,13 @@ class Prompts(Protocol):
 
     def text(self, name: str, version: int) -> str:
         """Return the text of a version."""
+
+
+class PromptCatalog(Prompts, Protocol):
+    """Prompt versions as a session pins them."""
+
+    async def ref(self, name: str, encoding: str) -> PromptRef:
+        """Return the version of a prompt which new sessions take."""
 
 
 class Observer(Protocol):

@@ -169,11 +169,16 @@ class SessionRow:
     @property
     def status(self) -> Status:
         """Return the status as users see it: what the facts say, and whether an owner is at it."""
-        if self.facts.status == "active" or self.inbox_head > self.inbox_seen or self.waking:
+        if self.facts.status == "active" or not self.inbox_drained or self.waking:
             if self.facts.status == Status.CLOSED:
                 return Status.CLOSED
             return Status.QUEUED if self.owner is None else Status.RUNNING
         return Status(self.facts.status)
+
+    @property
+    def inbox_drained(self) -> bool:
+        """Return whether the owner has taken everything that was said."""
+        return self.inbox_head == self.inbox_seen
 
     @property
     def pending_kind(self) -> PendingKind | None:

@@ -1,0 +1,189 @@
+"""Creating a session: its row, its key, its first two events, in one transaction."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from app.core import ids
+from app.core.events import Event, Limits, ModelRef, SessionCreated, TurnStarted
+from app.core.evolve import fold, place
+from app.runtime.catalog import Catalog, Frozen, UnknownToolError
+from app.runtime.idempotency import Answer, Attempt
+from app.runtime.perform import mint_trace
+from app.runtime.ports import (
+    Clock,
+    Codec,
+    Hub,
+    Keyring,
+    ModelPort,
+    PromptCatalog,
+    SessionCipher,
+    SessionStore,
+    Tokens,
+)
+from app.runtime.records import NewSession, SessionRow
+from app.runtime.refusals import FieldFault, Invalid
+from app.runtime.sealing import METADATA_CONTEXT, Sealer
+from app.runtime.views import facts_of, session_json
+
+AGENT: Final = "default"
+PROMPT: Final = "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a client asks for when it creates a session; None means the default."""
+
+    task: str
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+    limits: Mapping[str, object] | None = None
+    metadata: Mapping[str, str] | None = None
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creation:
+    """The use case. One for the whole process."""
+
+    clock: Clock
+    codec: Codec
+    keyring: Keyring
+    store: SessionStore
+    hub: Hub
+    models: ModelPort
+    catalog: Catalog
+    prompts: PromptCatalog
+    tokens: Tokens
+    limits: Limits
+    sample: Callable[[str], bool]
+    trace_url: Callable[[str], str | None]
+
+    async def create(self, tenant: str, wanted: Wanted, attempt: Attempt | None) -> Answer:
+        """Create a session with its first turn; a worker runs it.
+
+        Raises:
+            Invalid: when the model, a tool or a limit cannot be had.
+
+        """
+        model = self._model(wanted.model)
+        limits = raised(self.limits, wanted.limits)
+        if limits.max_cost is not None and model.price_input is None:
+            raise Invalid(
+                "The model has no prices.",
+                FieldFault("/limits/max_cost", f"Set prices for the model {model.name!r} first."),
+            )
+        frozen = await self._freeze(tenant, wanted.tools, model)
+        new, row, cipher = await self._first_events(tenant, wanted, model, limits, frozen)
+        shown = session_json(row, cipher, self.trace_url)
+        body = json.dumps(shown, ensure_ascii=False).encode()
+        record = None
+        if attempt is not None:
+            record = attempt.record(self.keyring, 201, body, new.id)
+        found = await self.store.create(new, record)
+        if found is not None and attempt is not None:
+            return attempt.replay(self.keyring, found)
+        await self.hub.nudge(new.id)
+        return Answer(201, body, new.id)
+
+    def _model(self, name: str | None) -> ModelRef:
+        model = self.models.get(name)
+        if model is None:
+            known = ", ".join(ref.name for ref in self.models.names())
+            fault = FieldFault("/model", f"There is no model {name!r}. There are: {known}.")
+            raise Invalid("The model is not known.", fault)
+        return model
+
+    async def _freeze(self, tenant: str, names: Sequence[str] | None, model: ModelRef) -> Frozen:
+        try:
+            return await self.catalog.freeze(tenant, names, model.encoding)
+        except UnknownToolError as error:
+            position = list(names or ()).index(error.name)
+            message = f"There is no enabled tool {error.name!r}. There are: "
+            fault = FieldFault(f"/tools/{position}", message + ", ".join(sorted(error.known)[:20]))
+            raise Invalid("A tool is not known.", fault) from error
+
+    async def _first_events(
+        self, tenant: str, wanted: Wanted, model: ModelRef, limits: Limits, frozen: Frozen
+    ) -> tuple[NewSession, SessionRow, SessionCipher]:
+        now = self.clock.now_us()
+        session_id = ids.mint("ses", at_us=now, entropy=self.clock.entropy(10))
+        prompt = await self.prompts.ref(PROMPT, model.encoding)
+        created = SessionCreated(
+            session_id, AGENT, 1, "react", model, prompt, limits, tools=wanted.tools
+        )
+        first = place(None, created, now)
+        turn = TurnStarted(
+            text=wanted.task,
+            tokens=await self.tokens.count(wanted.task, model.encoding),
+            trace=mint_trace(self.clock, self.sample),
+            tools=frozen.refs,
+            tools_tokens=frozen.tokens,
+            link=wanted.traceparent,
+        )
+        second = place(fold((first,)), turn, now)
+        return self._sealed(tenant, wanted, (first, second), f"{prompt.name}@{prompt.version}")
+
+    def _sealed(
+        self, tenant: str, wanted: Wanted, events: tuple[Event, ...], prompt: str
+    ) -> tuple[NewSession, SessionRow, SessionCipher]:
+        state = fold(events)
+        if state is None:
+            message = "A session begins with its first events."
+            raise ValueError(message)
+        key, cipher = self.keyring.create(state.session_id)
+        sealed = Sealer(self.codec, cipher).seal(events, b"")
+        metadata = None
+        if wanted.metadata:
+            plain = json.dumps(dict(wanted.metadata), ensure_ascii=False).encode()
+            metadata = cipher.seal(plain, METADATA_CONTEXT)
+        new = NewSession(
+            id=state.session_id,
+            tenant=tenant,
+            agent=AGENT,
+            agent_version=1,
+            model=state.model.name,
+            mode=state.created.mode,
+            prompt=prompt,
+            facts=facts_of(state),
+            key=key,
+            head_hash=sealed[-1].hash,
+            events=sealed,
+            parent=None,
+            metadata=metadata,
+            created_at_us=state.at_us,
+        )
+        return new, _row_of(new), cipher
+
+
+def raised(base: Limits, wanted: Mapping[str, object] | None) -> Limits:
+    """Return limits with those given put in; the border has checked names, types and ranges."""
+    return replace(base, **dict(wanted)) if wanted else base  # type: ignore[arg-type]
+
+
+def _row_of(new: NewSession) -> SessionRow:
+    return SessionRow(
+        id=new.id,
+        tenant=new.tenant,
+        agent=new.agent,
+        agent_version=new.agent_version,
+        model=new.model,
+        mode=new.mode,
+        prompt=new.prompt,
+        facts=new.facts,
+        key=new.key,
+        head=new.events[-1].seq,
+        head_hash=new.head_hash,
+        epoch=0,
+        inbox_head=0,
+        inbox_seen=0,
+        owner=None,
+        owner_alive=False,
+        waking=True,
+        created_at_us=new.created_at_us,
+        updated_at_us=new.created_at_us,
+        parent=new.parent,
+        metadata=new.metadata,
+        view=None,
+    )

@@ -1,0 +1,63 @@
+"""`Idempotency-Key`: the first answer again for the same request, a refusal for another one."""
+
+import hashlib
+from dataclasses import dataclass
+
+from app.runtime.ports import Keyring
+from app.runtime.records import Remember, Remembered
+from app.runtime.refusals import KeyInFlight, KeyReused
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A request under an idempotency key: where it went and what it said."""
+
+    tenant: str
+    key: str
+    route: str
+    body_hash: bytes
+
+    @classmethod
+    def of(cls, tenant: str, key: str | None, route: str, body: bytes) -> "Attempt | None":
+        """Return the attempt, or None when the request carries no key."""
+        if key is None:
+            return None
+        return cls(tenant, key, route, hashlib.sha256(route.encode() + b"\0" + body).digest())
+
+    def record(
+        self, keyring: Keyring, status: int, body: bytes, session_id: str | None
+    ) -> Remember:
+        """Return what is written beside the effect of the request."""
+        sealed = keyring.seal_record(body)
+        return Remember(
+            self.tenant, self.key, self.route, self.body_hash, status, sealed, session_id
+        )
+
+    def replay(self, keyring: Keyring, found: Remembered) -> "Answer":
+        """Return the first answer again.
+
+        Raises:
+            KeyReused: when the key stands for another request.
+            KeyInFlight: when the first one has not ended.
+
+        """
+        if found.body_hash != self.body_hash:
+            message = (
+                f"The idempotency key {self.key!r} was used for another request; "
+                "take a new key for a new request."
+            )
+            raise KeyReused(message)
+        if found.status == 0:
+            message = "The first request under this key is still being carried out; try again soon."
+            raise KeyInFlight(message)
+        return Answer(found.status, keyring.open_record(found.body), replayed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer ready for the wire: status and JSON body."""
+
+    status: int
+    body: bytes
+    session_id: str | None = None
+    replayed: bool = False

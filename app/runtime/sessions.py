@@ -1,0 +1,306 @@
+"""The use cases of a session, as the API calls them.
+
+None of them appends to a session that exists: they write its inbox, in one transaction with the
+idempotency record and the wake-up, and the owner does the rest (design, chapter 4).
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from app.core.canonical import Json, as_text
+from app.core.events import (
+    Limits,
+    ModelRef,
+    Policy,
+)
+from app.core.lifecycle import PendingKind, Ruling, Status, Verb, rule
+from app.runtime import inbox
+from app.runtime.creation import raised
+from app.runtime.errors import Erased
+from app.runtime.follow import Follower
+from app.runtime.idempotency import Answer, Attempt
+from app.runtime.ports import (
+    Clock,
+    Hub,
+    Keyring,
+    LockedSession,
+    ModelPort,
+    SessionCipher,
+    SessionStore,
+    Tokens,
+    WorkerStore,
+)
+from app.runtime.records import SessionRow, WrappedKey
+from app.runtime.refusals import Conflict, NotFound, NoWorker
+from app.runtime.views import session_json
+
+SETTLE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session's row with the cipher of its content, None when that was erased."""
+
+    row: SessionRow
+    cipher: SessionCipher | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """The use cases of sessions that exist. One for the whole process."""
+
+    clock: Clock
+    keyring: Keyring
+    store: SessionStore
+    workers: WorkerStore
+    hub: Hub
+    follower: Follower
+    models: ModelPort
+    tokens: Tokens
+    lease_s: float
+    trace_url: Callable[[str], str | None]
+
+    def open(self, row: SessionRow) -> Opened:
+        """Return a row with its cipher."""
+        return Opened(row, self._cipher(row.id, row.key))
+
+    def _cipher(self, session_id: str, key: WrappedKey) -> SessionCipher | None:
+        try:
+            return self.keyring.unwrap(session_id, key)
+        except Erased:
+            return None
+
+    def render(self, row: SessionRow) -> bytes:
+        """Return a session as JSON."""
+        shown = session_json(row, self._cipher(row.id, row.key), self.trace_url)
+        return json.dumps(shown, ensure_ascii=False).encode()
+
+    async def get(self, tenant: str, session_id: str) -> Opened:
+        """Return a session.
+
+        Raises:
+            NotFound: when there is none of this tenant.
+
+        """
+        row = await self.store.get(tenant, session_id)
+        if row is None:
+            raise NotFound("session", session_id)
+        return self.open(row)
+
+    async def message(
+        self, tenant: str, session_id: str, text: str, policy: Policy, attempt: Attempt | None
+    ) -> Answer:
+        """Give a session its next user message.
+
+        Raises:
+            Conflict: when it is busy and the policy is `reject`, or can take none any more.
+
+        """
+        encoding = (await self._known(tenant, session_id)).encoding
+        tokens = await self.tokens.count(text, encoding)
+        async with self._locked(tenant, session_id, attempt) as (locked, earlier):
+            if earlier is not None:
+                return earlier
+            row = locked.row
+            receipt = _receipt(row, policy)
+            await locked.deliver(inbox.message(self._key(row), text, tokens, policy))
+            shown = {"receipt": receipt, "session": json.loads(self.render(_waking(row)))}
+            answer = await self._remembered(locked, attempt, 202, shown)
+        await self.hub.nudge(session_id)
+        return answer
+
+    async def resume(
+        self,
+        tenant: str,
+        session_id: str,
+        limits: Mapping[str, object] | None,
+        attempt: Attempt | None,
+    ) -> Answer:
+        """Let a stopped, failed or orphaned turn go on.
+
+        Raises:
+            Conflict: when there is nothing to go on with, or the limits that ended it still hold.
+
+        """
+        async with self._locked(tenant, session_id, attempt) as (locked, earlier):
+            if earlier is not None:
+                return earlier
+            row = locked.row
+            _check_resume(row, limits)
+            if row.status in {Status.RUNNING, Status.QUEUED}:
+                await locked.wake()
+            else:
+                new = None if not limits else raised(_limits_of(row), limits)
+                delivery = inbox.resume(self._key(row), new, row.facts.turn)
+                if await locked.deliver(delivery) is None:
+                    raise Conflict("This turn is being resumed already.", "resume-pending")
+            shown = json.loads(self.render(_waking(row)))
+            answer = await self._remembered(locked, attempt, 202, shown)
+        await self.hub.nudge(session_id)
+        return answer
+
+    async def cancel(self, tenant: str, session_id: str) -> Answer:
+        """End the open turn and return the settled session."""
+        return await self._settled(tenant, session_id, Verb.CANCEL)
+
+    async def close(self, tenant: str, session_id: str) -> Answer:
+        """End the session: no further turn; an open one is cancelled first."""
+        return await self._settled(tenant, session_id, Verb.CLOSE)
+
+    async def _settled(self, tenant: str, session_id: str, verb: Verb) -> Answer:
+        async with self._locked(tenant, session_id, None) as (locked, _):
+            row = locked.row
+            ruling = rule(verb, row.status)
+            if ruling is Ruling.UNCHANGED:
+                return Answer(200, self.render(row), session_id)
+            key = self._key(row)
+            asked = inbox.close(key) if verb is Verb.CLOSE else inbox.cancel(key, row.facts.turn)
+            await locked.deliver(asked)
+        await self.hub.nudge(session_id)
+        await self._wait_settled(tenant, row, verb)
+        return Answer(200, self.render((await self.get(tenant, session_id)).row), session_id)
+
+    async def _wait_settled(self, tenant: str, row: SessionRow, verb: Verb) -> None:
+        """Wait until the owner has done it.
+
+        Raises:
+            NoWorker: when nobody did within the time that a takeover may need.
+
+        """
+        waits = SETTLE_S if await self.workers.any_alive() else SETTLE_S + self.lease_s
+        deadline = self.clock.boot_s() + waits
+        key = self._key(row)
+        after = row.head
+        while self.clock.boot_s() < deadline:
+            await self.follower.settle(
+                row.id, key, after, within_s=max(0.05, deadline - self.clock.boot_s())
+            )
+            now = (await self.get(tenant, row.id)).row
+            done = now.status is Status.CLOSED if verb is Verb.CLOSE else now.inbox_drained
+            if done:
+                return
+            after = now.head
+        detail = (
+            f"The request to {verb.value} the session is kept and takes effect when a worker runs; "
+            "none did so in time. Look at the session again later."
+        )
+        raise NoWorker(detail)
+
+    async def verify(
+        self,
+        tenant: str,
+        session_id: str,
+        call_id: str,
+        output: Json,
+        attempt: Attempt | None,
+        *,
+        happened: bool,
+    ) -> Answer:
+        """Take what a person says of a call whose outcome is unknown.
+
+        Raises:
+            Conflict: when the session waits for no such call, or it was decided already.
+
+        """
+        encoding = (await self._known(tenant, session_id)).encoding
+        text = as_text(output) if output is not None else ""
+        tokens = await self.tokens.count(text, encoding)
+        async with self._locked(tenant, session_id, attempt) as (locked, earlier):
+            if earlier is not None:
+                return earlier
+            row = locked.row
+            key = self._key(row)
+            if row.pending_kind is not PendingKind.VERIFICATION or not _is_pending(
+                session_json(row, key, self.trace_url), call_id
+            ):
+                message = f"The session does not wait for a verification of {call_id!r}."
+                raise Conflict(message, "verification-not-pending")
+            delivery = inbox.verification(key, call_id, output, tokens, happened=happened)
+            if await locked.deliver(delivery) is None:
+                raise Conflict("This call was verified already.", "verification-decided")
+            shown = json.loads(self.render(_waking(row)))
+            answer = await self._remembered(locked, attempt, 202, shown)
+        await self.hub.nudge(session_id)
+        return answer
+
+    async def _known(self, tenant: str, session_id: str) -> ModelRef:
+        row = (await self.get(tenant, session_id)).row
+        return self.models.get(row.model) or ModelRef(row.model)
+
+    @asynccontextmanager
+    async def _locked(
+        self, tenant: str, session_id: str, attempt: Attempt | None
+    ) -> AsyncIterator[tuple[LockedSession, Answer | None]]:
+        """Lock the row for a moment, with the earlier answer under the same idempotency key."""
+        async with self.store.locked(tenant, session_id) as locked:
+            if locked is None:
+                raise NotFound("session", session_id)
+            earlier = None
+            if attempt is not None:
+                found = await locked.recall(attempt.key)
+                if found is not None:
+                    earlier = replace(attempt.replay(self.keyring, found), session_id=session_id)
+            yield locked, earlier
+
+    async def _remembered(
+        self,
+        locked: LockedSession,
+        attempt: Attempt | None,
+        status: int,
+        shown: Mapping[str, object],
+    ) -> Answer:
+        body = json.dumps(shown, ensure_ascii=False).encode()
+        session_id = locked.row.id
+        if attempt is not None:
+            await locked.remember(attempt.record(self.keyring, status, body, session_id))
+        return Answer(status, body, session_id)
+
+    def _key(self, row: SessionRow) -> SessionCipher:
+        try:
+            return self.keyring.unwrap(row.id, row.key)
+        except Erased as error:
+            message = "The session's content was erased; it takes nothing any more."
+            raise Conflict(message, "session-erased") from error
+
+
+def _limits_of(row: SessionRow) -> Limits:
+    return replace(Limits(), **json.loads(row.facts.limits))
+
+
+def _receipt(row: SessionRow, policy: Policy) -> str:
+    ruling = rule(Verb.MESSAGE, row.status, pending=row.pending_kind, reason=row.stop_reason)
+    if ruling in {Ruling.NEXT_TURN, Ruling.ANSWER}:
+        return "started"
+    if ruling is Ruling.BY_POLICY and policy is Policy.ENQUEUE:
+        return "enqueued"
+    if ruling is Ruling.BY_POLICY:
+        detail = (
+            f"The session is {row.status.value}. Wait for the turn to end, or send the message "
+            'with "when_busy": "enqueue".'
+        )
+        raise Conflict(detail, "session-busy")
+    raise Conflict(f"The session is {row.status.value} and takes no message.", "session-ended")
+
+
+def _check_resume(row: SessionRow, limits: Mapping[str, object] | None) -> None:
+    ruling = rule(Verb.RESUME, row.status, reason=row.stop_reason, owner_alive=row.owner_alive)
+    if ruling is Ruling.ACCEPT or (ruling is Ruling.ONLY_WITH_LIMITS and limits):
+        return
+    if ruling is Ruling.ONLY_WITH_LIMITS:
+        reason = row.stop_reason.value if row.stop_reason else "a guard"
+        detail = f"The turn was stopped by {reason}; raise a limit to let it go on."
+        raise Conflict(detail, "limits-not-raised")
+    raise Conflict(f"A session that is {row.status.value} cannot be resumed.", "not-resumable")
+
+
+def _is_pending(shown: Mapping[str, object], call_id: str) -> bool:
+    pending = shown.get("pending")
+    calls = pending.get("calls") if isinstance(pending, dict) else None
+    return any(call.get("call_id") == call_id for call in calls or [])
+
+
+def _waking(row: SessionRow) -> SessionRow:
+    """Return the row as it is once the transaction has committed: due, with its inbox filled."""
+    return replace(row, waking=True, inbox_head=row.inbox_head + 1)

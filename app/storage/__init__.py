@@ -1,0 +1,1 @@
+"""Postgres: the journal, sessions as rows, inboxes, leases, tools; the only truth."""

@@ -1,0 +1,159 @@
+"""The arguments of a call: read from the model's text, shaped, validated (TOOL-2).
+
+Text that is not one whole JSON object is never repaired: a call cut off half-way must not run with
+half its arguments. Long arguments are read in a thread, so that no call stalls the others.
+"""
+
+import asyncio
+import functools
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from app.core.canonical import Json
+from app.core.faults import Fault, FaultKind
+from app.core.toolbox import ToolSpec
+from app.runtime.exchange import Checked
+from app.tools.explain import expected, explain
+from app.tools.hygiene import UnfitJsonError, clean_text, read_json
+from app.tools.schema_walk import subschemas
+from app.tools.shaping import shape
+from app.tools.validator import Validator, validator_for
+
+MOST_CHARS: Final = 1_000_000
+_IN_THREAD: Final = 16_384
+_MOST_WORK: Final = 50_000_000
+_CACHED: Final = 2048
+_FENCED: Final = re.compile(r"```[a-zA-Z0-9_-]*\s*\n?(.*?)\n?\s*```", re.DOTALL)
+_EMPTY: Final = "{}"
+
+
+class _Compiled:
+    """A schema and its validator; `nodes` is how many schemas it is made of."""
+
+    __slots__ = ("nodes", "schema", "validator")
+
+    def __init__(self, schema: Mapping[str, Json]) -> None:
+        self.schema = schema
+        self.validator: Validator = validator_for(schema)
+        self.nodes = sum(1 for _ in subschemas(dict(schema), ""))
+
+
+class Arguments:
+    """Reads arguments (an `ArgumentReader`); keeps the validators of the tools it has seen."""
+
+    def __init__(self) -> None:
+        self._compiled: OrderedDict[tuple[str, int, str], _Compiled] = OrderedDict()
+        self._seen: OrderedDict[int, _Compiled] = OrderedDict()
+
+    async def read(self, spec: ToolSpec, raw: str) -> Checked:
+        """Return the arguments of a call, or why it cannot run."""
+        if len(raw) > MOST_CHARS:
+            message = f"The arguments have {len(raw):,} characters; the most is {MOST_CHARS:,}."
+            return Checked(None, Fault.of(FaultKind.INVALID_ARGS, message, sent=False), _EMPTY)
+        compiled = self._of(spec)
+        if len(raw) > _IN_THREAD:
+            return await asyncio.to_thread(_check, compiled, raw)
+        return _check(compiled, raw)
+
+    def _of(self, spec: ToolSpec) -> _Compiled:
+        """Return the validator of a version; two tenants may have the same name and number."""
+        known = self._seen.get(id(spec.parameters))
+        if known is not None and known.schema is spec.parameters:
+            return known
+        key = (spec.name, spec.version, json.dumps(spec.parameters, sort_keys=True))
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = _Compiled(spec.parameters)
+            self._compiled[key] = compiled
+            if len(self._compiled) > _CACHED:
+                self._compiled.popitem(last=False)
+        if compiled.schema is spec.parameters:
+            # Only then does the entry keep the object alive, and with it the meaning of its id.
+            self._seen[id(spec.parameters)] = compiled
+            if len(self._seen) > _CACHED:
+                self._seen.popitem(last=False)
+        return compiled
+
+
+def _check(compiled: _Compiled, raw: str) -> Checked:
+    try:
+        value, replay = _read(raw)
+    except json.JSONDecodeError as error:
+        message = (
+            f"The arguments are not valid JSON: {error.msg.removesuffix(' at')} at character "
+            f"{error.pos + 1} of {len(raw)}. Send one complete JSON object."
+        )
+        return _unreadable(message)
+    except UnfitJsonError as error:
+        return _unreadable(f"The arguments cannot be taken: {error}.")
+    if not isinstance(value, dict):
+        wanted = expected({"type": "object"})
+        message = f"The arguments are {_kind(value)}; expected a JSON {wanted} of parameters."
+        return Checked(None, Fault.of(FaultKind.INVALID_ARGS, message, sent=False), _EMPTY)
+    if compiled.nodes * len(raw) > _MOST_WORK:
+        message = f"The arguments have {len(raw):,} characters, too many for so large a schema."
+        return Checked(None, Fault.of(FaultKind.INVALID_ARGS, message, sent=False), replay)
+    shaped = shape(value, compiled.schema)
+    problem = explain(compiled.validator.iter_errors(shaped))
+    if problem is not None or not isinstance(shaped, dict):
+        fault = Fault.of(FaultKind.INVALID_ARGS, problem or "Not an object.", sent=False)
+        return Checked(None, fault, replay)
+    return Checked(shaped, None, replay)
+
+
+def _read(raw: str) -> tuple[Json, str | None]:
+    """Return the value that a text means, and the text to repeat where it is not the same."""
+    text = clean_text(raw).strip()
+    fenced = _FENCED.fullmatch(text)
+    inner = fenced[1].strip() if fenced else text
+    value, changed = read_json(inner, strict=True) if inner else (None, True)
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value, changed = read_json(value, strict=True)[0], True  # encoded once too often
+    if value is None:
+        return {}, _EMPTY
+    if fenced or changed or "\0" in raw or text != raw.strip():
+        return value, json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value, None
+
+
+def _unreadable(message: str) -> Checked:
+    return Checked(None, Fault.of(FaultKind.UNREADABLE_CALL, message, sent=False), _EMPTY)
+
+
+def _kind(value: Json) -> str:
+    match value:
+        case bool():
+            return "a boolean"
+        case list():
+            return "an array"
+        case str():
+            return "a string"
+        case _:
+            return "a number"
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _told(text: str) -> dict[str, Json]:
+    schema: Json = json.loads(text)
+    told = _without_null_defaults(schema)
+    return told if isinstance(told, dict) else {}
+
+
+def provider_schema(spec: ToolSpec) -> dict[str, Json]:
+    """Return the parameters as a model endpoint is told them. Not to be changed by the caller.
+
+    References are inlined at registration; what is left to take out is `"default": null`, which
+    strict endpoints refuse.
+    """
+    return _told(json.dumps(spec.parameters))
+
+
+def _without_null_defaults(schema: Json) -> Json:
+    if isinstance(schema, dict):
+        for _, node in subschemas(schema, ""):
+            if node.get("default", "") is None:
+                del node["default"]
+    return schema

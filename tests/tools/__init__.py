@@ -1,0 +1,1 @@
+"""The tools room: registration, arguments, templates, egress, HTTP, built-ins."""
