@@ -13,9 +13,8 @@ from typing import Final
 import pytest
 
 MESSAGES: Final = 2
-LOST_LEASES: Final = 1
-CRASHES: Final = 1
-LOST_ANSWERS: Final = 1
+MISFORTUNES: Final = 2
+"""Lost leases, crashes and lost answers, together."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class Rules:
     claim_checks_lease: bool = True
     sweep_wakes: bool = True
     delivery_wakes: bool = True
+    owner_looks_after_its_own: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,7 @@ class World:
     seen: int = 0
     locked_at: int | None = None
     workers: tuple[Worker, ...] = (Worker(), Worker())
-    leases_left: int = LOST_LEASES
-    crashes_left: int = CRASHES
-    answers_left: int = LOST_ANSWERS
+    left: int = MISFORTUNES
     bad: str | None = None
 
     def with_worker(self, n: int, **changes: object) -> "World":
@@ -105,31 +103,34 @@ def _delivery(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
 
 
 def _misfortune(world: World, n: int, worker: Worker) -> Iterator[tuple[str, World]]:
-    if worker.alive and world.leases_left and not worker.crashed:
+    if worker.alive and world.left and not worker.crashed:
         yield (
             f"lease of {n} over",
-            replace(
-                world.with_worker(n, alive=False, lapsed=True), leases_left=world.leases_left - 1
-            ),
+            replace(world.with_worker(n, alive=False, lapsed=True), left=world.left - 1),
         )
     if not worker.alive and not worker.crashed:
         yield f"{n} renews", world.with_worker(n, alive=True)
     # The other one must live to see the end.
-    if world.crashes_left and not worker.crashed:
+    if world.left and not worker.crashed and not any(w.crashed for w in world.workers):
         yield (
             f"{n} crashes",
             replace(
                 world.with_worker(n, crashed=True, alive=False, epoch=0, unheard=False),
-                crashes_left=world.crashes_left - 1,
+                left=world.left - 1,
             ),
         )
 
 
 def _claim(world: World, n: int, worker: Worker, rules: Rules) -> Iterator[tuple[str, World]]:
     free = world.owner is None or not rules.claim_checks_lease or _owner_lost(world)
-    if not (world.wake and free and worker.alive and world.locked_at is None and not worker.epoch):
+    idle = worker.alive and not worker.epoch and world.locked_at is None
+    if idle and world.owner == n and rules.owner_looks_after_its_own:
+        yield f"{n} gives up what it does not run", replace(world, owner=None, wake=True)
+    if not (idle and world.wake and free):
         return
     taken = replace(world, owner=n, epoch=world.epoch + 1, wake=False)
+    if world.left:
+        yield f"{n} claims, unheard", replace(taken, left=world.left - 1)
     yield (
         f"{n} claims",
         taken.with_worker(
@@ -149,9 +150,9 @@ def _append(world: World, n: int, worker: Worker, rules: Rules) -> Iterator[tupl
         return
     for label, after in _written(world, n, worker, rules):
         yield f"{n} appends{label}", after
-        if world.answers_left:
+        if world.left:
             # Committed, and the connection lost: the worker stands where it stood.
-            unheard = replace(after, answers_left=world.answers_left - 1)
+            unheard = replace(after, left=world.left - 1)
             yield (
                 f"{n} appends{label}, unheard",
                 unheard.with_worker(n, **{**vars(worker), "unheard": True}),
@@ -253,6 +254,7 @@ def test_no_interleaving_loses_a_message_or_writes_twice() -> None:
         ("claim_checks_lease", "two owners at once"),
         ("sweep_wakes", "it ends unfinished"),
         ("delivery_wakes", "a message that nobody will see"),
+        ("owner_looks_after_its_own", "it ends unfinished"),
     ],
 )
 def test_each_rule_is_needed(rule: str, finds: str) -> None:

@@ -102,9 +102,7 @@ class World:
 
     def _services(self) -> ApiServices:
         keyring, models, tokens = PlainKeyring(), FakeModels(), FakeTokens()
-        catalog = Catalog(
-            store=self.store, builtins=[CALCULATE], tokens=tokens, clock=self.clock
-        )
+        catalog = Catalog(store=self.store, builtins=[CALCULATE], tokens=tokens, clock=self.clock)
         creation = Creation(
             clock=self.clock,
             codec=Keeping(self),
