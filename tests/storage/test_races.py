@@ -8,12 +8,12 @@ import asyncpg
 import pytest
 
 from app.runtime.errors import StoreRefused, StoreUnavailable
-from app.runtime.records import Append, Claim, Fate, Release
+from app.runtime.records import Append, Appended, Claim, Fate, Release
 from app.storage.engine import Engine
-from app.storage.journal import PostgresJournal
+from app.storage.journal import APPEND, PostgresJournal
 from app.storage.listen import Listener, notify
 from app.storage.sessions import PostgresSessions
-from app.storage.workers import PostgresWorkers
+from app.storage.workers import CLAIM, PostgresWorkers
 from tests.clocks import RealClock
 from tests.making import append, event, message, new_session, remember
 from tests.servers import Databases
@@ -68,6 +68,59 @@ async def test_a_message_racing_the_release_is_never_lost(storage: Storage) -> N
         assert (row.owner is None) == released.result()
         outcomes[released.result()] += 1
     assert set(outcomes) == {True, False}
+
+
+def slowed(statement: str, source: str) -> str:
+    """The statement with a pause between its look at the rows and its lock on them."""
+    assert f"from {source} " in statement
+    name, alias = source.split()
+    paused = f"from (select {alias}.*, pg_sleep(0.3) from {name} {alias}) {alias} "
+    return statement.replace(f"from {source} ", paused)
+
+
+async def test_a_release_looks_at_the_inbox_as_it_is_under_the_lock(
+    storage: Storage, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delivery that commits after the statement began is seen, though its snapshot is older."""
+    (claim,) = await storage.claims()
+    end = append(claim, status="completed", release=Release())
+    monkeypatch.setattr("app.storage.journal.APPEND", slowed(APPEND, "entry e"))
+    async with asyncio.TaskGroup() as group:
+        appending = group.create_task(storage.journal.append_batch([end]))
+        await until(lambda: _sleeping(engine))
+        await storage.deliver(claim.session_id)
+    assert appending.result() == [Appended(Fate.WRITTEN, 1, released=False)]
+    row = await storage.sessions.get("default", claim.session_id)
+    assert row is not None
+    assert (row.owner, row.waking, row.head) == ("w1", True, 3)
+
+
+async def test_a_claim_looks_at_the_owner_as_it_is_under_the_lock(
+    storage: Storage, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker takes the session after the claim began, for a reason of its own.
+
+    Its claim began a moment before the timer fired, so it leaves the timer where it is.
+    """
+    await storage.sessions.create(new_session(), None)
+    await engine.run("update sessions set timer_at = now()")
+    await storage.workers.renew("w1", 60)
+    await storage.workers.renew("w2", 60)
+    monkeypatch.setattr("app.storage.workers.CLAIM", slowed(CLAIM, "queued q"))
+    async with asyncio.TaskGroup() as group:
+        claiming = group.create_task(storage.workers.claim("w2", 1, 1))
+        await until(lambda: _sleeping(engine))
+        await engine.run("update sessions set owner = 'w1', epoch = 1, wake_at = null")
+    assert claiming.result() == []
+
+
+async def _sleeping(engine: Engine) -> bool:
+    return bool(
+        await engine.value(
+            "select exists (select from pg_stat_activity where wait_event = 'PgSleep'"
+            " and datname = current_database())"
+        )
+    )
 
 
 @pytest.mark.case("C135")
