@@ -7,6 +7,7 @@ always the same: events are durable before the effects that follow from them are
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +27,7 @@ from app.core.machine import decide
 from app.core.plan import Rest, due_timer, owed, resting, time_left_us
 from app.core.state import State
 from app.runtime.deltas import DeltaStream, Spawn
-from app.runtime.errors import StoreUnavailable
+from app.runtime.errors import PortError, StoreUnavailable
 from app.runtime.inbox import read_inbox
 from app.runtime.lease import Lease
 from app.runtime.perform import LeaseInDoubtError, Performer
@@ -175,9 +176,9 @@ class Driver:
 
     async def _save(self) -> bool:
         """Append what is decided; return False when the session is no longer ours to drive."""
-        rest = None if self._tasks_running() else resting(self._state)
+        rest = resting(self._state)
         only_claimed = all(isinstance(e.body, SessionClaimed) for e in self._unsaved)
-        if rest is None and not owed(self._state) and not self._tasks_running():
+        if rest is None and not owed(self._state):
             message = f"Session {self.session_id} owes nothing in phase {self._state.phase}."
             raise StuckError(message)
         if rest is None and only_claimed:
@@ -186,16 +187,10 @@ class Driver:
         appended = await self._append(events, rest)
         if appended.fate is not Fate.WRITTEN:
             return False
-        await self._written(events, rest)
         if appended.released:
-            self.released = True
             return False
         self._look = self._look or appended.inbox_head > self._inbox_seen
         return True
-
-    def _tasks_running(self) -> bool:
-        wanted = {effect.key for effect in owed(self._state)}
-        return any(key in wanted for key in self._tasks)
 
     async def _append(self, events: tuple[Event, ...], rest: Rest | None) -> Appended:
         state = self._state
@@ -211,34 +206,37 @@ class Driver:
             events=sealed,
             facts=facts_of(state),
             inbox_seen=self._inbox_seen,
-            answered=self._answered,
+            answered=self._answered or rest is not None,  # nor does it kill who comes to rest
             release=None if rest is None else Release(rest.timer_us),
             view=view,
         )
         appended = await self._desk.writer.append(entry)
-        if appended.fate is Fate.WRITTEN and sealed:
-            self._head, self._head_hash = entry.head, entry.head_hash
-            self._answered = False
-            self._unsaved.clear()
-            await self._publish(sealed)
+        if appended.fate is Fate.WRITTEN:
+            self.released = appended.released
+            if events:
+                self._desk.observer.committed(self._saved, events, state)
+                await self._written(events, sealed, rest)
         return appended
 
-    async def _publish(self, sealed: tuple[SealedEvent, ...]) -> None:
-        if self._desk.hub.followed(self.session_id):
-            events = [LiveEvent(self.session_id, e.seq, e.payload, e.type) for e in sealed]
-            await self._desk.hub.publish(events)
-
-    async def _written(self, events: tuple[Event, ...], rest: Rest | None) -> None:
-        """Tell the observer, and keep copies where the design wants them."""
+    async def _written(
+        self, events: tuple[Event, ...], sealed: tuple[SealedEvent, ...], rest: Rest | None
+    ) -> None:
+        """Go on from here, tell readers, and keep copies where the design wants them."""
         before, after = self._saved, self._state
-        if not events:
-            return
-        self._desk.observer.committed(before, events, after)
         self._saved = after
+        self._head, self._head_hash = sealed[-1].seq, sealed[-1].hash
+        self._answered = False
+        del self._unsaved[: len(events)]
+        if self._desk.hub.followed(self.session_id):
+            live = [LiveEvent(self.session_id, e.seq, e.payload, e.type) for e in sealed]
+            await self._desk.hub.publish(live)
         if rest is not None or before.seq // HOT_EVERY != after.seq // HOT_EVERY:
             await self._desk.hot.put(self.session_id, self._sealer.snapshot(after))
         if before.seq // SNAPSHOT_EVERY != after.seq // SNAPSHOT_EVERY:
-            await self._desk.journal.save_snapshot(self.session_id, self._sealer.snapshot(after))
+            with contextlib.suppress(PortError):  # a copy: the journal has it all
+                await self._desk.journal.save_snapshot(
+                    self.session_id, self._sealer.snapshot(after)
+                )
 
     def _cancel_moot(self) -> None:
         wanted = {effect.key for effect in owed(self._state)}
