@@ -12,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from app.core.effects import CallModel, Effect
-from app.core.events import Event, SessionClaimed
+from app.core.effects import CallModel, CallTool, Effect
+from app.core.events import EffectClass, Event, SessionClaimed
 from app.core.inputs import (
     Claimed,
     Input,
@@ -30,7 +30,7 @@ from app.runtime.deltas import DeltaStream, Spawn
 from app.runtime.errors import PortError, StoreUnavailable
 from app.runtime.inbox import read_inbox
 from app.runtime.lease import Lease
-from app.runtime.perform import LeaseInDoubtError, Performer
+from app.runtime.perform import LeaseInDoubtError, Performer, is_cancelled
 from app.runtime.ports import (
     Clock,
     HotStates,
@@ -55,6 +55,10 @@ _ANSWERS: Final = (ModelReturned, ModelFaulted, ToolReturned, ToolFaulted)
 
 class StuckError(Exception):
     """A state that owes nothing and may not rest: a fault of the machine, never of a user."""
+
+
+class StrayCancelError(Exception):
+    """An adapter raised a cancellation which nobody asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +99,7 @@ class Driver:
         self._wake = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._dropping = False
+        self._in_doubt = False
         self._look = claim.inbox_head > claim.inbox_seen
         self.released = False
 
@@ -114,7 +119,11 @@ class Driver:
         self._wake.set()
 
     def drop(self) -> None:
-        """Begin no further effect; what is in flight is still offered to the journal."""
+        """Begin no further effect; what is in flight is still offered to the journal.
+
+        Only a `once` call whose intent was just written is still sent, while the lease is fresh:
+        left unsent, a successor would have to take it for one that may have happened.
+        """
         self._dropping = True
         self._wake.set()
 
@@ -146,11 +155,9 @@ class Driver:
         if self._look or self._inputs:
             return True
         self._cancel_moot()
-        if self._dropping:
-            if not self._tasks:
-                return False
-        else:
-            self._perform(group)
+        self._perform(group)
+        if self._dropping and not self._tasks:
+            return False
         await self._wait()
         return True
 
@@ -245,15 +252,26 @@ class Driver:
 
     def _perform(self, group: asyncio.TaskGroup) -> None:
         for effect in owed(self._state):
-            if effect.key not in self._tasks:
+            if effect.key not in self._tasks and self._may_begin(effect):
                 work = self._carry_out(effect, self._state, group.create_task)
                 self._tasks[effect.key] = group.create_task(work)
+
+    def _may_begin(self, effect: Effect) -> bool:
+        if not self._dropping:
+            return True
+        once = isinstance(effect, CallTool) and effect.call.effect is EffectClass.ONCE
+        return once and not self._in_doubt
 
     async def _carry_out(self, effect: Effect, state: State, spawn: Spawn) -> None:
         try:
             given = await self._performed(effect, state, spawn)
         except LeaseInDoubtError:
+            self._in_doubt = True
             self.drop()
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise StrayCancelError(effect.key) from error
         except StoreUnavailable:
             await self._desk.clock.sleep(STORE_RETRY_S)  # nothing was sent; it is owed still
         else:
