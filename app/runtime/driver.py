@@ -113,6 +113,11 @@ class Driver:
         """Return the fencing token under which this driver writes."""
         return self._claim.epoch
 
+    @property
+    def poked(self) -> bool:
+        """Return whether the inbox was not looked into since the last poke."""
+        return self._look
+
     def poke(self) -> None:
         """Say that the inbox may hold something."""
         self._look = True
