@@ -99,6 +99,13 @@ def _opened(cipher: SessionCipher | None, sealed: bytes | None, context: bytes) 
     return json.loads(cipher.open(sealed, context))
 
 
+def pending_calls(row: SessionRow, cipher: SessionCipher) -> tuple[str, ...]:
+    """Return the ids of the calls which a session waits for, whatever is in its inbox."""
+    view = _opened(cipher, row.view, VIEW_CONTEXT)
+    pending = view.get("pending") if isinstance(view, dict) else None
+    return tuple(call["call_id"] for call in pending["calls"]) if pending else ()
+
+
 def session_json(
     row: SessionRow,
     cipher: SessionCipher | None,
