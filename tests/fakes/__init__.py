@@ -1,0 +1,1 @@
+"""Fakes of the ports, a page each."""
