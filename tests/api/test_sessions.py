@@ -85,9 +85,7 @@ async def test_prefer_wait(client: httpx2.AsyncClient, world: World) -> None:
 
 
 async def test_prefer_wait_runs_out(client: httpx2.AsyncClient) -> None:
-    answer = await client.post(
-        "/v1/sessions", json={"task": "hi"}, headers={"Prefer": "wait=0"}
-    )
+    answer = await client.post("/v1/sessions", json={"task": "hi"}, headers={"Prefer": "wait=0"})
     assert answer.status_code == 201
     assert answer.json()["status"] == "queued"
 
@@ -132,7 +130,9 @@ async def test_message_by_policy(client: httpx2.AsyncClient, world: World) -> No
     queued = await client.post(path, json={"text": "more", "when_busy": "enqueue"})
     assert queued.status_code == 202
     assert queued.json()["receipt"] == "enqueued"
-    assert json.loads(world.store.inboxes[session_id][0].payload.partition(b"|")[2])["text"] == "more"
+    assert (
+        json.loads(world.store.inboxes[session_id][0].payload.partition(b"|")[2])["text"] == "more"
+    )
     await world.finish(session_id)
     started = await client.post(path, json={"text": "again"})
     assert (started.status_code, started.json()["receipt"]) == (202, "started")

@@ -23,8 +23,8 @@ from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
+from app.runtime.exchange import LiveEvent
 from app.runtime.follow import Follower
-from app.runtime.ports import LiveEvent
 from app.runtime.records import Facts
 from app.runtime.refusals import FieldFault, Invalid
 from app.runtime.sealing import DELTA_CONTEXT, Sealer
@@ -102,9 +102,7 @@ class World:
 
     def _services(self) -> ApiServices:
         keyring, models, tokens = PlainKeyring(), FakeModels(), FakeTokens()
-        catalog = Catalog(
-            store=self.store, builtins=[CALCULATE], tokens=tokens, clock=self.clock
-        )
+        catalog = Catalog(store=self.store, builtins=[CALCULATE], tokens=tokens, clock=self.clock)
         creation = Creation(
             clock=self.clock,
             codec=Keeping(self),
@@ -231,7 +229,7 @@ class Keeping(JsonOnlyCodec):
     def encode(self, event: Event) -> bytes:
         if event.seq == 1:
             self._first = event
-        elif event.seq == 2 and self._first is not None:  # noqa: PLR2004
+        elif event.seq == 2 and self._first is not None:
             state = fold((self._first, event))
             assert state is not None
             self._world.states[state.session_id] = state
