@@ -158,7 +158,7 @@ class Sessions:
             if ruling is Ruling.UNCHANGED:
                 return Answer(200, self.render(row), session_id)
             key = self._key(row)
-            asked = inbox.close(key) if verb is Verb.CLOSE else inbox.cancel(key, row.facts.turn)
+            asked = inbox.close(key) if verb is Verb.CLOSE else inbox.cancel(key, row.head)
             await locked.deliver(asked)
         await self.hub.nudge(session_id)
         await self._wait_settled(tenant, row, verb)
