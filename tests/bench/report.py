@@ -62,7 +62,7 @@ def machine(results: Results, options: Mapping[str, object]) -> list[str]:
     how = ", ".join(f"{name} {value}" for name, value in options.items())
     return [
         f"{cores} cores ({cpu}), {platform.system()}, Python {platform.python_version()}.",
-        f"Everything on this machine: load, model, service, Postgres (fsync on), Valkey.",
+        "Everything on this machine: load, model, service, Postgres (fsync on), Valkey.",
         f"{how}.".capitalize(),
         f"A commit of one row takes {results.commit_ms:.1f} ms (median, one connection).",
         f"A session: {MODEL_CALLS} model calls and {MODEL_CALLS - 1} tool calls.",
