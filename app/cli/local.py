@@ -25,14 +25,18 @@ class Role(StrEnum):
     WORKER = "worker"
 
 
-def _service(name: str) -> Callable[..., int]:
-    """Return a function of `app.main`.
+def _run(name: str, *args: object, module: str = "app.main") -> typer.Exit:
+    """Run a function of a server process and return how to leave with its code.
 
     The one place of the command line that imports late: the service takes several times longer to
     import than `surefoot --help` or a `run` against a server elsewhere should take.
     """
-    found: Callable[..., int] = getattr(importlib.import_module("app.main"), name)
-    return found
+    found: Callable[..., int] = getattr(importlib.import_module(module), name)
+    wrong: type[Exception] = importlib.import_module("app.settings").SettingsError
+    try:
+        return typer.Exit(found(*args))
+    except wrong as error:
+        raise CliError(str(error), todo="`surefoot settings` shows what is set.") from None
 
 
 def dev(
@@ -43,19 +47,21 @@ def dev(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; else 8080.")] = None,
 ) -> None:
     """Run everything here: embedded Postgres and Valkey, migrations, API and worker."""
-    raise typer.Exit(_service("dev")(data, host, port))
+    raise _run("dev", data, host, port)
 
 
 def serve(
     role: Annotated[Role, typer.Option(help="What this process does.")] = Role.ALL,
 ) -> None:
     """Run the service on given servers (SUREFOOT_DATABASE_URL, SUREFOOT_REDIS_URL)."""
-    raise typer.Exit(_service("serve")(role.value))
+    if role is Role.WORKER:
+        raise _run("serve", module="app.worker")
+    raise _run("serve", role.value)
 
 
 def migrate() -> None:
     """Bring the database at SUREFOOT_DATABASE_URL to the newest schema."""
-    raise typer.Exit(_service("migrate")())
+    raise _run("migrate")
 
 
 def settings(*, as_json: AsJson = False) -> None:

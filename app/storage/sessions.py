@@ -142,6 +142,11 @@ class _Locked:
         """Make the session due now."""
         await self._connection.execute(WAKE, self._row.id)
 
+    async def recall(self, key: str) -> Remembered | None:
+        """Return what is remembered under an idempotency key of this tenant."""
+        row = await self._connection.fetchrow(_RECALL, self._row.tenant, key)
+        return Remembered(*row.values()) if row else None
+
     async def remember(self, record: Remember) -> None:
         """Write an idempotency record in this transaction.
 

@@ -6,9 +6,8 @@ owner into it. A claim raises the epoch, which fences off whoever owned it befor
 
 from typing import Final
 
-from app.runtime.records import Append, Claim, Fate, WrappedKey
+from app.runtime.records import Claim, Owned, WrappedKey
 from app.storage.engine import Engine
-from app.storage.journal import PostgresJournal
 from app.storage.sql import ALIVE, JOURNAL_V, unowned
 
 _RENEW: Final = """
@@ -74,7 +73,9 @@ update sessions s set wake_at = now() from lost where s.id = lost.id
 
 _FORGET: Final = "delete from workers where lease_until < now() - interval '1 day'"
 
-_BEHIND: Final = "select id from sessions where owner = $1 and inbox_head > inbox_seen order by id"
+_OWNED: Final = """
+select id, epoch, inbox_head > inbox_seen from sessions where owner = $1 order by id
+"""
 
 GIVE_UP: Final = """
 update sessions set owner = null, wake_at = now() where id = $2 and owner = $1 and epoch = $3
@@ -87,10 +88,6 @@ update sessions set wake_at = now() where owner = $1 and wake_at is null
 
 _ANY_ALIVE: Final = "select exists (select from workers where lease_until > now())"
 
-LET_GO: Final = "update sessions set owner = null, wake_at = now() where id = $1 and epoch = $2"
-
-_TRIES: Final = 20
-
 
 class PostgresWorkers:
     """Leases and claims, in Postgres."""
@@ -98,7 +95,6 @@ class PostgresWorkers:
     def __init__(self, engine: Engine) -> None:
         """Work through this pool."""
         self._engine = engine
-        self._journal = PostgresJournal(engine)
 
     async def renew(self, worker: str, lease_s: float) -> None:
         """Create or renew this worker's lease."""
@@ -132,9 +128,9 @@ class PostgresWorkers:
         await self._engine.run(_FORGET)
         return await self._engine.run(SWEEP)
 
-    async def behind(self, worker: str) -> list[str]:
-        """Return this worker's sessions whose inbox holds unseen rows."""
-        return [row["id"] for row in await self._engine.rows(_BEHIND, worker)]
+    async def owned(self, worker: str) -> list[Owned]:
+        """Return the sessions which this worker owns now."""
+        return [Owned(*row.values()) for row in await self._engine.rows(_OWNED, worker)]
 
     async def give_up(self, worker: str, session_id: str, epoch: int) -> None:
         """Let a session go without an append, due at once for another owner."""
@@ -151,17 +147,3 @@ class PostgresWorkers:
                 "select exists (select from workers where lease_until > now())"
             )
         )
-
-    async def fail(self, claim: Claim, append: Append) -> bool:
-        """End a session that cannot be folded; False when it has another owner by now.
-
-        A message that arrived meanwhile makes it due again rather than keeping it here.
-        """
-        (done,) = await self._journal.append_batch([append])
-        for _ in range(_TRIES):
-            if done.fate is not Fate.SKIPPED:
-                break
-            (done,) = await self._journal.append_batch([append])
-        if done.fate is Fate.WRITTEN and not done.released:
-            await self._engine.run(LET_GO, claim.session_id, append.epoch)
-        return done.fate is Fate.WRITTEN

@@ -17,7 +17,8 @@ import httpx2
 from app.core.events import EffectClass
 from app.core.faults import Fault, FaultKind
 from app.runtime.errors import ToolFailure
-from app.runtime.ports import Clock, ToolReply, ToolRequest
+from app.runtime.exchange import ToolReply, ToolRequest
+from app.runtime.ports import Clock
 from app.tools import redirects
 from app.tools.egress import EgressGuard, EgressRefusedError, UnresolvedError
 from app.tools.network import PinnedBackend, host_and_port

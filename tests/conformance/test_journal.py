@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.runtime.records import Appended, Claim, Fate, Release, Snapshot
+from app.runtime.records import Appended, Claim, Fate, Owned, Release, Snapshot
 from tests.conformance.conftest import Stores
 from tests.making import AT_US, append, event, message, new_session
 
@@ -99,7 +99,7 @@ async def test_a_message_at_the_last_moment_keeps_the_owner(stores: Stores) -> N
         assert await locked.deliver(message()) == 1
     entry = append(claim, status="completed", release=Release(), seen=0)
     assert await stores.journal.append_batch([entry]) == [Appended(Fate.WRITTEN, 1, released=False)]
-    assert await stores.workers.behind("w1") == [claim.session_id]
+    assert await stores.workers.owned("w1") == [Owned(claim.session_id, 1, behind=True)]
     head = (await stores.journal.heads([claim.session_id]))[claim.session_id]
     assert (head.idle, head.owner, head.inbox_head) == (False, "w1", 1)
     entry = append(claim, events=0, head=3, status="completed", release=Release(), seen=1)

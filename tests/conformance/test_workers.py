@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -146,26 +145,3 @@ async def test_workers_racing_never_take_the_same_session(stores: Stores) -> Non
     assert set(taken.values()) == {1}
     assert len(taken) == 40
     assert len(winners) > 1, "more than one worker got some"
-
-
-async def test_a_session_that_cannot_be_folded_is_ended(stores: Stores) -> None:
-    await make(stores)
-    claim = await claim_one(stores)
-    stale = replace(claim, epoch=claim.epoch - 1)
-    end = append(claim, status="failed", release=Release(), answered=True)
-    assert not await stores.workers.fail(stale, replace(end, epoch=stale.epoch))
-    assert await stores.workers.fail(claim, end)
-    row = await stores.sessions.get("default", claim.session_id)
-    assert row is not None
-    assert (row.status, row.owner) == ("failed", None)
-
-
-async def test_a_message_to_a_failing_session_makes_it_due_again(stores: Stores) -> None:
-    await make(stores)
-    claim = await claim_one(stores)
-    async with stores.sessions.locked("default", claim.session_id) as locked:
-        assert locked is not None
-        await locked.deliver(message())
-    assert await stores.workers.fail(claim, append(claim, status="failed", release=Release()))
-    again = await claim_one(stores)
-    assert (again.inbox_head, again.inbox_seen, again.epoch) == (1, 0, 2)

@@ -49,6 +49,10 @@ class MemoryLocked:
     def _wake(self) -> None:
         self._row.wake_us = self._tables.now_us()
 
+    async def recall(self, key: str) -> Remembered | None:
+        found = self._tables.remembered.get((self._seen.tenant, key))
+        return None if found is None else found[0]
+
     async def remember(self, record: Remember) -> None:
         if (record.tenant, record.key) in self._tables.remembered:
             raise KeyTaken(record.key)

@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-from app.runtime.records import Append, Claim, Fate
-from tests.fakes.journal import MemoryJournal
+from app.runtime.records import Claim, Owned
 from tests.fakes.rows import Row, Tables
 
 
@@ -12,7 +11,6 @@ class MemoryWorkers:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._journal = MemoryJournal(tables)
 
     async def renew(self, worker: str, lease_s: float) -> None:
         self._tables.workers[worker] = self._tables.now_us() + int(lease_s * 1_000_000)
@@ -64,9 +62,10 @@ class MemoryWorkers:
             row.wake_us = self._tables.now_us()
         return len(lost)
 
-    async def behind(self, worker: str) -> list[str]:
-        rows = self._tables.sessions.items()
-        return sorted(i for i, r in rows if r.owner == worker and r.inbox_head > r.inbox_seen)
+    async def owned(self, worker: str) -> list[Owned]:
+        rows = sorted(self._tables.sessions.items())
+        mine = [(i, r) for i, r in rows if r.owner == worker]
+        return [Owned(i, r.epoch, r.inbox_head > r.inbox_seen) for i, r in mine]
 
     async def give_up(self, worker: str, session_id: str, epoch: int) -> None:
         row = self._tables.sessions[session_id]
@@ -81,10 +80,3 @@ class MemoryWorkers:
 
     async def any_alive(self) -> bool:
         return any(map(self._tables.alive, self._tables.workers))
-
-    async def fail(self, claim: Claim, append: Append) -> bool:
-        (done,) = await self._journal.append_batch([append])
-        if done.fate is Fate.WRITTEN and not done.released:
-            row = self._tables.sessions[claim.session_id]
-            row.owner, row.wake_us = None, self._tables.now_us()
-        return done.fate is Fate.WRITTEN

@@ -4,7 +4,7 @@ import pytest
 
 from app.core.canonical import Json
 from app.providers.calls import CallAssembler
-from app.runtime.ports import RawCall
+from app.runtime.exchange import RawCall
 from tests.scripted.history import Body
 
 KNOWN = {"echo", "now", "get", "get_weather"}

@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -57,6 +58,17 @@ def test_content_that_was_asked_for_is_there_and_masked() -> None:
     assert "canary" not in repr(spans)
     asked_for = {key for s in spans.values() for key in s.attributes} & names.CONTENT_ATTRIBUTES
     assert asked_for == names.CONTENT_ATTRIBUTES
+
+
+@pytest.mark.parametrize("wrap", [str, lambda text: {"said": text}])
+def test_a_sensitive_value_is_masked_in_plain_text_and_in_json(
+    wrap: Callable[[str], object],
+) -> None:
+    journey = Journey()
+    call = made(0, "pay", 1, arguments={"card": 'a "quoted" card'})
+    journey.answer(calls=[call])
+    journey.result(call, wrap('charged a "quoted" card'))
+    assert "quoted" not in str(_spans(journey)["execute_tool pay"].attributes)
 
 
 def test_a_tool_whose_parameters_are_not_known_is_not_told_about() -> None:

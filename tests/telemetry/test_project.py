@@ -149,6 +149,17 @@ def test_a_turn_cancelled_while_it_waits_to_try_again_has_no_span_of_the_try_tha
     assert_one_tree(spans)
 
 
+def test_a_tool_call_cancelled_before_its_next_attempt_has_no_span_of_that_attempt() -> None:
+    journey = Journey()
+    call = made(0, "a", 1)
+    journey.answer(calls=[call])
+    journey.tool_fails(call)
+    journey.give(CancelAsked(journey.tick(1)))
+    spans = spans_of(journey)
+    assert [t.attributes[names.ATTEMPT] for t in _named(spans, "execute_tool")] == [1]
+    assert_one_tree(spans)
+
+
 def test_a_failed_turn_is_an_error_with_its_kind() -> None:
     journey = Journey()
     for _ in range(3):

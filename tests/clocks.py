@@ -1,0 +1,25 @@
+"""The real clock, for tests that talk to real servers."""
+
+import asyncio
+import os
+import random
+import time
+
+
+class RealClock:
+    """A `Clock` that really passes."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def boot_s(self) -> float:
+        return time.monotonic()
+
+    def entropy(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def jitter(self) -> float:
+        return random.random()  # noqa: S311 - spreads waits, guards nothing
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
