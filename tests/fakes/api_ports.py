@@ -11,15 +11,15 @@ from app.core.faults import Fault, FaultKind
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.errors import ToolFailure
-from app.runtime.ports import (
+from app.runtime.exchange import (
     Checked,
     LiveEvent,
     ModelReply,
     ModelRequest,
-    SessionCipher,
     ToolReply,
     ToolRequest,
 )
+from app.runtime.ports import SessionCipher
 from app.runtime.records import WrappedKey
 from app.runtime.views import rfc3339
 

@@ -23,8 +23,8 @@ from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
+from app.runtime.exchange import LiveEvent
 from app.runtime.follow import Follower
-from app.runtime.ports import LiveEvent
 from app.runtime.records import Facts
 from app.runtime.refusals import FieldFault, Invalid
 from app.runtime.sealing import DELTA_CONTEXT, Sealer
@@ -229,7 +229,7 @@ class Keeping(JsonOnlyCodec):
     def encode(self, event: Event) -> bytes:
         if event.seq == 1:
             self._first = event
-        elif event.seq == 2 and self._first is not None:  # noqa: PLR2004
+        elif event.seq == 2 and self._first is not None:
             state = fold((self._first, event))
             assert state is not None
             self._world.states[state.session_id] = state
