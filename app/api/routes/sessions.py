@@ -77,13 +77,10 @@ class SessionRoutes:
     async def _waited(self, made: Answer, session_id: str, wait_s: int) -> Response:
         """Answer once the turn has ended or waits for somebody, or the time is over."""
         sessions = self._services.sessions
-        found = await sessions.get(TENANT, session_id)
-        if found.row.status in _GOING_ON and wait_s:
-            settling = self._services.follower.settle(
-                session_id, cipher_of(found), found.row.head, within_s=wait_s
-            )
+        if wait_s:
+            settling = self._services.follower.settle(session_id, 0, within_s=wait_s)
             await unless_draining(settling, self._services.draining)
-            found = await sessions.get(TENANT, session_id)
+        found = await sessions.get(TENANT, session_id)
         settled = found.row.status not in _GOING_ON
         status = HTTPStatus.OK if settled else HTTPStatus.CREATED
         response = answer(
