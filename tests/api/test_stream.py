@@ -236,9 +236,7 @@ async def test_a_post_can_answer_with_the_stream(base: Base) -> None:
     url, world = base
     headers = {"Accept": "text/event-stream"}
     body = {"task": "hi"}
-    async with reading(
-        f"{url}/v1/sessions", headers=headers, method="POST", body=body
-    ) as reader:
+    async with reading(f"{url}/v1/sessions", headers=headers, method="POST", body=body) as reader:
         session_id = reader.response.headers["location"].rpartition("/")[2]
         await world.finish(session_id)
         events = await reader.events()

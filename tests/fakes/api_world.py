@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from typing_extensions import override
+
 from app.api.deps import ApiServices, Auth, ParsedTool
 from app.core.events import (
     Body,
@@ -102,9 +104,7 @@ class World:
 
     def _services(self) -> ApiServices:
         keyring, models, tokens = PlainKeyring(), FakeModels(), FakeTokens()
-        catalog = Catalog(
-            store=self.store, builtins=[CALCULATE], tokens=tokens, clock=self.clock
-        )
+        catalog = Catalog(store=self.store, builtins=[CALCULATE], tokens=tokens, clock=self.clock)
         creation = Creation(
             clock=self.clock,
             codec=Keeping(self),
@@ -228,10 +228,11 @@ class Keeping(JsonOnlyCodec):
         self._world = world
         self._first: Event | None = None
 
+    @override
     def encode(self, event: Event) -> bytes:
         if event.seq == 1:
             self._first = event
-        elif event.seq == 2 and self._first is not None:  # noqa: PLR2004
+        elif event.seq == 2 and self._first is not None:
             state = fold((self._first, event))
             assert state is not None
             self._world.states[state.session_id] = state
