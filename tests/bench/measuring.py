@@ -12,6 +12,7 @@ from tests.bench.systems import Cell, Running
 from tests.bench.work import MODEL_CALLS
 
 _SLACK_S = 120.0
+_TOLD = 600
 _LONGEST_LINE = 64 * 2**20
 
 
@@ -96,7 +97,8 @@ def _figures(cell: Cell, heard: _Heard) -> Figures:
     errors, latencies = result.get("errors"), _numbers(result.get("latencies_ms"))
     seconds = result.get("seconds")
     if errors or len(latencies) < 1 or not isinstance(seconds, float) or not heard.cpu_begin:
-        raise BenchError(f"{cell}: {len(latencies)} sessions, errors: {errors}")
+        first = str(errors[0])[:_TOLD] if isinstance(errors, list) and errors else "none"
+        raise BenchError(f"{cell}: {len(latencies)} sessions, first error: {first}")
     calls = len(latencies) * MODEL_CALLS
     cpu = {name: (end - heard.cpu_begin[name]) / calls for name, end in heard.cpu_end.items()}
     return Figures(

@@ -18,8 +18,8 @@ from tests.bench.work import TOOL_CALLS
 from tests.waiting import until
 
 _READY_S: Final = 60.0
-EVENTS: Final = 3 + 9 * TOOL_CALLS + 7
-"""What our stream brings: the start of a turn, nine events a step with a call, and its end."""
+EVENTS: Final = 4 + 9 * TOOL_CALLS + 7
+"""What our stream brings: creation, claim and start, nine events a step with a call, the end."""
 
 
 @dataclass(frozen=True)
