@@ -150,8 +150,8 @@ def _environment(ground: Ground, database: str) -> dict[str, str]:
 
 
 def _command(role: str, profiles: Path | None) -> list[str]:
-    profiled = ["-m", "cProfile", "-o", str(profiles / f"{role}.prof")] if profiles else []
-    return [sys.executable, *profiled, "-m", "app.cli.main", "serve", "--role", role]
+    profiled = ["tests.bench.profiled", str(profiles / f"{role}.prof")] if profiles else []
+    return [sys.executable, "-m", *(profiled or ["app.cli.main"]), "serve", "--role", role]
 
 
 async def _migrate(env: Mapping[str, str], log: Path) -> None:
