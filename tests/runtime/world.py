@@ -7,15 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.core.events import Event, Limits
+from app.core.events import Event, Limits, Policy
 from app.core.state import State
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation, Wanted
 from app.runtime.driver import Desk
 from app.runtime.follow import Follower, Frame
+from app.runtime.idempotency import Answer
 from app.runtime.lease import Lease
 from app.runtime.perform import Performer
+from app.runtime.ports import SessionCipher
 from app.runtime.recovery import Recovery
 from app.runtime.sealing import Sealer
 from app.runtime.sessions import Sessions
@@ -176,7 +178,13 @@ class World:
         assert answer.session_id is not None
         return answer.session_id
 
-    def cipher(self, session_id: str):  # type: ignore[no-untyped-def]
+    async def tell(
+        self, session_id: str, text: str, policy: Policy = Policy.REJECT
+    ) -> Answer:
+        """Send a message."""
+        return await self.sessions.message(TENANT, session_id, text, policy, None)
+
+    def cipher(self, session_id: str) -> SessionCipher:
         return self.keyring.unwrap(session_id, self.store.rows[session_id].new.key)
 
     def journal(self, session_id: str) -> list[Event]:
