@@ -187,6 +187,9 @@ class World:
     def cipher(self, session_id: str) -> SessionCipher:
         return self.keyring.unwrap(session_id, self.store.rows[session_id].new.key)
 
+    def sealer(self, session_id: str) -> Sealer:
+        return Sealer(self.codec, self.cipher(session_id))
+
     def journal(self, session_id: str) -> list[Event]:
         """Return a journal, opened and checked: dense, and chained."""
         cipher = self.cipher(session_id)
@@ -211,6 +214,26 @@ class World:
         row = await self.store.get(TENANT, session_id)
         assert row is not None
         return session_json(row, self.cipher(session_id), lambda _trace: None)
+
+    async def say(self, session_id: str, text: str) -> None:
+        """Send a message, whatever the session does."""
+        await self.tell(session_id, text, Policy.ENQUEUE)
+
+    async def moment(self, session_id: str, kind: str, times: int = 1) -> None:
+        """Wait until the journal holds so many events of this type."""
+        async with asyncio.timeout(300):
+            while self._count(session_id, kind) < times:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    def _count(self, session_id: str, kind: str) -> int:
+        return sum(event.type == kind for event in self.store.events[session_id])
+
+    async def until_turn(self, session_id: str, turn: int) -> None:
+        """Wait until this turn has ended and nobody owns the session any more."""
+        await self.moment(session_id, "turn.ended", turn)
+        async with asyncio.timeout(300):
+            while self.store.rows[session_id].owner is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
 
     async def until(self, session_id: str, *statuses: str, within_s: float = 300.0) -> None:
         """Wait until a session has one of these statuses."""
