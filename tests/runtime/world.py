@@ -222,8 +222,8 @@ class World:
     async def moment(self, session_id: str, kind: str, times: int = 1) -> None:
         """Wait until the journal holds so many events of this type."""
         async with asyncio.timeout(300):
-            while self._count(session_id, kind) < times:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+            while self._count(session_id, kind) < times:
+                await self.store.next_append()
 
     def _count(self, session_id: str, kind: str) -> int:
         return sum(event.type == kind for event in self.store.events[session_id])
@@ -232,14 +232,14 @@ class World:
         """Wait until this turn has ended and nobody owns the session any more."""
         await self.moment(session_id, "turn.ended", turn)
         async with asyncio.timeout(300):
-            while self.store.rows[session_id].owner is not None:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+            while self.store.rows[session_id].owner is not None:
+                await self.store.next_append()
 
     async def until(self, session_id: str, *statuses: str, within_s: float = 300.0) -> None:
         """Wait until a session has one of these statuses."""
         async with asyncio.timeout(within_s):
-            while (await self.shown(session_id))["status"] not in statuses:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+            while (await self.shown(session_id))["status"] not in statuses:
+                await self.store.next_append()
 
     async def frames(self, session_id: str, after: int = 0, **how: bool) -> list[Frame]:
         """Follow a session to its end."""
