@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -205,7 +205,10 @@ class World:
         return [event.body.TYPE for event in self.journal(session_id)]
 
     def state(self, session_id: str) -> State:
-        state = fold(self.journal(session_id))
+        return self.fold(self.journal(session_id))
+
+    def fold(self, events: Sequence[Event]) -> State:
+        state = fold(events)
         assert state is not None
         return state
 
