@@ -179,7 +179,12 @@ class Follower:
         self, session_id: str, cipher: SessionCipher | None, after: int
     ) -> AsyncIterator[Frame]:
         while True:
-            page = await self._journal.read(session_id, after, PAGE)
+            try:
+                page = await self._journal.read(session_id, after, PAGE)
+            except StoreUnavailable:
+                yield PING
+                await self._clock.sleep(HEADS_S)
+                continue
             for sealed in page:
                 yield opened(sealed, cipher)
             if len(page) < PAGE:
@@ -190,7 +195,10 @@ class Follower:
         """Return whether the reader has everything and no turn will bring more of its own."""
         if items is not None and not any(item.type in ENDS for item in items):
             return False
-        found = (await self._journal.heads([session_id])).get(session_id)
+        try:
+            found = (await self._journal.heads([session_id])).get(session_id)
+        except StoreUnavailable:
+            return False  # the next comparison of heads tells
         return found is None or (found.idle and found.head <= cursor)
 
     async def settle(self, session_id: str, after: int, *, within_s: float) -> None:
