@@ -155,8 +155,7 @@ async def test_evicted_states_are_rebuilt_and_the_policy_is_told(
             for session_id in ids:
                 raised = {"limits": {"max_steps": 6}}
                 await client.post(f"/v1/sessions/{session_id}/resume", raised, expect=202)
-            for session_id in ids:
-                await until(lambda i=session_id: _in_turn(client, i, 2), timeout_s=30)
+            await until(lambda: _are_in_turn(client, ids, 2), timeout_s=30)
             resumed = [b for b in model.bodies[before:] if "tools" in b]
             assert len(resumed) == 50
             for body in resumed:
@@ -165,9 +164,9 @@ async def test_evicted_states_are_rebuilt_and_the_policy_is_told(
             assert "maxmemory-policy allkeys-lru" in process.text()
 
 
-async def _in_turn(client: Client, session_id: str, turn: int) -> bool:
-    session = await client.session(session_id)
-    return session["turn"] == turn and session["status"] == "stopped"
+async def _are_in_turn(client: Client, ids: list[str], turn: int) -> bool:
+    sessions = [await client.session(session_id) for session_id in ids]
+    return all(s["turn"] == turn and s["status"] == "stopped" for s in sessions)
 
 
 @pytest.mark.req("STATE-2", "API-3")
@@ -185,7 +184,7 @@ async def test_a_cut_subscription_costs_a_reader_two_polls_at_most(
             reading = group.create_task(reader.run())
             await until(lambda: plan.asked.total() == 2 and len(reader.durable) >= 14)
             async with Redis.from_url(valkey.url) as redis:
-                assert int(await redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")) >= 2
+                assert await redis.client_kill_filter(_type="pubsub") >= 2
             plan.holds[1].release()
             await client.settled(reader.session_id)
             over = time.monotonic()
