@@ -11,6 +11,7 @@ import uvicorn
 
 from app.api.app import create_app
 from tests.fakes.api_world import World
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -51,8 +52,7 @@ async def served(world: World) -> AsyncIterator[tuple[str, uvicorn.Server]]:
     server = Served(config)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.serve(sockets=[listener]))
-        while not server.started:
-            await asyncio.sleep(0.005)
+        await until(lambda: server.started)
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}", server
         finally:

@@ -9,6 +9,7 @@ import pytest
 from app.core.lifecycle import StopReason
 from tests.api.conftest import create
 from tests.fakes.api_world import World
+from tests.waiting import until
 
 
 @pytest.mark.req("API-1")
@@ -69,8 +70,7 @@ async def test_list_pages_newest_first(client: httpx2.AsyncClient, world: World)
 
 async def test_prefer_wait(client: httpx2.AsyncClient, world: World) -> None:
     async def worker() -> None:
-        while not world.states:
-            await asyncio.sleep(0.005)
+        await until(lambda: bool(world.states))
         await world.finish(next(iter(world.states)))
 
     async with asyncio.TaskGroup() as group:
@@ -96,8 +96,7 @@ async def test_prefer_wait_ends_when_draining(client: httpx2.AsyncClient, world:
         asking = group.create_task(
             client.post("/v1/sessions", json={"task": "hi"}, headers={"Prefer": "wait=60"})
         )
-        while not world.states:
-            await asyncio.sleep(0.005)
+        await until(lambda: bool(world.states))
         world.draining.set()
         assert (await asking).status_code == 201
 
@@ -108,8 +107,7 @@ async def test_cancel_settles(client: httpx2.AsyncClient, world: World) -> None:
     await world.work(session_id)
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(client.post(f"/v1/sessions/{session_id}/cancel"))
-        while not world.store.inboxes[session_id]:
-            await asyncio.sleep(0.005)
+        await until(lambda: bool(world.store.inboxes[session_id]))
         await world.finish(session_id, "", reason=StopReason.CANCELLED)
         answer = await asking
     assert answer.status_code == 200
@@ -155,8 +153,7 @@ async def test_close(client: httpx2.AsyncClient, world: World) -> None:
     await world.finish(session_id)
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(client.post(f"/v1/sessions/{session_id}/close"))
-        while not world.store.inboxes[session_id]:
-            await asyncio.sleep(0.005)
+        await until(lambda: bool(world.store.inboxes[session_id]))
         await world.close(session_id)
         answer = await asking
     assert (answer.status_code, answer.json()["status"]) == (200, "closed")

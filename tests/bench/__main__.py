@@ -7,7 +7,9 @@ do the work, fails the bench.
 
 import argparse
 import asyncio
+import os
 import pstats
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,7 +103,10 @@ async def _profile(seconds: float, folder: Path) -> None:
     """Run ours under cProfile, and list where each process spent its time."""
     system = surefoot(_OURS, profile=True)
     async with standing(folder) as ground, system.start(ground) as running:
-        got = await measure(ground, running, Cell(16), warmup_s=1.0, seconds=seconds)
+        await measure(ground, running, Cell(16), warmup_s=1.0, seconds=1.0)
+        for pid in running.groups["service"]:
+            os.kill(pid, signal.SIGUSR1)
+        got = await measure(ground, running, Cell(16), warmup_s=0.0, seconds=seconds)
     print(f"{got.sessions:.0f} sessions in the window, {got.rate:.1f}/s under the profiler")
     for file in sorted(folder.glob("*.prof")):
         for order in ("tottime", "cumulative"):

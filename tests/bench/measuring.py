@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from tests.bench.ground import Ground, Process, stop
-from tests.bench.procs import cpu_ms, memory_mb
+from tests.bench.procs import cpu_ms, machine_cpu_ms, memory_mb
 from tests.bench.systems import Cell, Running
 from tests.bench.work import MODEL_CALLS
 
 _SLACK_S = 120.0
+_TOLD = 600
+_MACHINE = "machine"
 _LONGEST_LINE = 64 * 2**20
 
 
@@ -33,6 +35,8 @@ class Figures:
     memory_postgres: float
     memory_valkey: float
     sessions: float
+    others: float
+    """How many cores other programs of the machine took meanwhile."""
 
 
 class BenchError(Exception):
@@ -82,13 +86,17 @@ async def _listen(process: Process, groups: dict[str, list[int]]) -> _Heard:
         message = json.loads(line)
         match message.pop("event"):
             case "begin":
-                heard.cpu_begin = cpu_ms(groups)
+                heard.cpu_begin = _cpu(groups)
             case "end":
-                heard.cpu_end = cpu_ms(groups)
+                heard.cpu_end = _cpu(groups)
                 heard.memory = memory_mb(groups)
             case _:
                 heard.result = message
     return heard
+
+
+def _cpu(groups: dict[str, list[int]]) -> dict[str, float]:
+    return {**cpu_ms(groups), _MACHINE: machine_cpu_ms()}
 
 
 def _figures(cell: Cell, heard: _Heard) -> Figures:
@@ -96,9 +104,12 @@ def _figures(cell: Cell, heard: _Heard) -> Figures:
     errors, latencies = result.get("errors"), _numbers(result.get("latencies_ms"))
     seconds = result.get("seconds")
     if errors or len(latencies) < 1 or not isinstance(seconds, float) or not heard.cpu_begin:
-        raise BenchError(f"{cell}: {len(latencies)} sessions, errors: {errors}")
+        first = str(errors[0])[:_TOLD] if isinstance(errors, list) and errors else "none"
+        raise BenchError(f"{cell}: {len(latencies)} sessions, first error: {first}")
     calls = len(latencies) * MODEL_CALLS
-    cpu = {name: (end - heard.cpu_begin[name]) / calls for name, end in heard.cpu_end.items()}
+    used = {name: end - heard.cpu_begin[name] for name, end in heard.cpu_end.items()}
+    others = used.pop(_MACHINE) - sum(used.values())
+    cpu = {name: ms / calls for name, ms in used.items()}
     return Figures(
         rate=len(latencies) / seconds,
         p50=percentile(latencies, 0.50),
@@ -114,6 +125,7 @@ def _figures(cell: Cell, heard: _Heard) -> Figures:
         memory_postgres=heard.memory.get("postgres", 0.0),
         memory_valkey=heard.memory.get("valkey", 0.0),
         sessions=float(len(latencies)),
+        others=max(0.0, others) / (seconds * 1000),
     )
 
 

@@ -54,6 +54,12 @@ def cpu_ms(groups: dict[str, list[int]]) -> dict[str, float]:
     }
 
 
+def machine_cpu_ms() -> float:
+    """Return the CPU time that all processes of the machine have used so far."""
+    user, nice, system, _idle, _wait, irq, softirq = (_PROC / "stat").read_text().split()[1:8]
+    return sum(map(int, (user, nice, system, irq, softirq))) * 1000 / _TICKS_PER_S
+
+
 def memory_mb(groups: dict[str, list[int]]) -> dict[str, float]:
     """Return the memory of each group; pages that several processes share are counted once.
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,9 @@ from tests.bench.work import MODEL_CALLS, SLOW_S
 
 AIM_RATE: Final = 100.0
 AIM_LATENCY: Final = 2.0
+MOST_OTHERS: Final = 0.1
+"""Cores that other programs may take before the report says so."""
+
 AIM_CELLS: Final = (Cell(1), Cell(64), Cell(1, stream=True), Cell(64, stream=True))
 _HEAD: Final = (
     "system",
@@ -121,6 +125,9 @@ def ceilings(results: Results) -> list[str]:
         lines.append(f"Its ceiling on one core: {ceiling}.")
     if driven:
         lines.append(f"The load takes {driven * MODEL_CALLS:.2f} ms of CPU a session.")
+    others = statistics.median(run.others for run in runs)
+    if others > MOST_OTHERS:
+        lines.append(f"WARNING: other programs took {others:.1f} cores meanwhile: not a quiet run.")
     return lines
 
 

@@ -18,8 +18,8 @@ from tests.bench.work import TOOL_CALLS
 from tests.waiting import until
 
 _READY_S: Final = 60.0
-EVENTS: Final = 3 + 9 * TOOL_CALLS + 7
-"""What our stream brings: the start of a turn, nine events a step with a call, and its end."""
+EVENTS: Final = 4 + 9 * TOOL_CALLS + 7
+"""What our stream brings: creation, claim and start, nine events a step with a call, the end."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ def _environment(ground: Ground, database: str) -> dict[str, str]:
 
 
 def _command(role: str, profiles: Path | None) -> list[str]:
-    profiled = ["-m", "cProfile", "-o", str(profiles / f"{role}.prof")] if profiles else []
-    return [sys.executable, *profiled, "-m", "app.cli.main", "serve", "--role", role]
+    profiled = ["tests.bench.profiled", str(profiles / f"{role}.prof")] if profiles else []
+    return [sys.executable, "-m", *(profiled or ["app.cli.main"]), "serve", "--role", role]
 
 
 async def _migrate(env: Mapping[str, str], log: Path) -> None:

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from typing_extensions import override
+
 from app.api.deps import ApiServices, Auth, ParsedTool
 from app.core.events import (
     Body,
@@ -226,6 +228,7 @@ class Keeping(JsonOnlyCodec):
         self._world = world
         self._first: Event | None = None
 
+    @override
     def encode(self, event: Event) -> bytes:
         if event.seq == 1:
             self._first = event

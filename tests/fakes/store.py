@@ -73,6 +73,7 @@ class MemoryStore:
     remembered: dict[tuple[str, str], tuple[Remembered, int]] = field(default_factory=dict)
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     batches: list[list[str]] = field(default_factory=list)
+    watched: list[asyncio.Future[None]] = field(default_factory=list)
 
     def _alive(self, worker: str | None) -> bool:
         return worker is not None and self.leases.get(worker, 0) > self.clock.now_us()
@@ -83,7 +84,15 @@ class MemoryStore:
     def append_batch(self, batch: Sequence[Append]) -> list[Appended]:
         assert len({entry.session_id for entry in batch}) == len(batch)
         self.batches.append([entry.session_id for entry in batch])
-        return [self._append(entry) for entry in batch]
+        fates = [self._append(entry) for entry in batch]
+        self._tell()
+        return fates
+
+    def _tell(self) -> None:
+        for watching in self.watched:
+            if not watching.done():
+                watching.set_result(None)
+        self.watched.clear()
 
     def _append(self, entry: Append) -> Appended:
         row = self.rows.get(entry.session_id)
@@ -279,6 +288,12 @@ class MemoryStore:
         return any(self._alive(worker) for worker in self.leases)
 
     # --- what a test does behind everybody's back
+
+    async def next_append(self, within_s: float = 1.0) -> None:
+        """Return once something was appended, or after this long."""
+        watching: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.watched.append(watching)
+        await asyncio.wait([watching], timeout=within_s)
 
     def erase(self, session_id: str) -> None:
         row = self.rows[session_id]

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.core.events import Event, Limits
+from app.core.events import Event, Limits, Policy
 from app.core.evolve import fold
 from app.core.state import State
 from app.runtime.calls import AnswerReader
@@ -15,8 +15,10 @@ from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation, Wanted
 from app.runtime.driver import Desk
 from app.runtime.follow import Follower, Frame
+from app.runtime.idempotency import Answer
 from app.runtime.lease import Lease
 from app.runtime.perform import Performer
+from app.runtime.ports import SessionCipher
 from app.runtime.recovery import Recovery
 from app.runtime.sealing import Sealer
 from app.runtime.sessions import Sessions
@@ -176,8 +178,15 @@ class World:
         assert answer.session_id is not None
         return answer.session_id
 
-    def cipher(self, session_id: str):  # type: ignore[no-untyped-def]
+    async def tell(self, session_id: str, text: str, policy: Policy = Policy.REJECT) -> Answer:
+        """Send a message."""
+        return await self.sessions.message(TENANT, session_id, text, policy, None)
+
+    def cipher(self, session_id: str) -> SessionCipher:
         return self.keyring.unwrap(session_id, self.store.rows[session_id].new.key)
+
+    def sealer(self, session_id: str) -> Sealer:
+        return Sealer(self.codec, self.cipher(session_id))
 
     def journal(self, session_id: str) -> list[Event]:
         """Return a journal, opened and checked: dense, and chained."""
@@ -194,7 +203,10 @@ class World:
         return [event.body.TYPE for event in self.journal(session_id)]
 
     def state(self, session_id: str) -> State:
-        state = fold(self.journal(session_id))
+        return self.fold(self.journal(session_id))
+
+    def fold(self, events: Sequence[Event]) -> State:
+        state = fold(events)
         assert state is not None
         return state
 
@@ -204,11 +216,31 @@ class World:
         assert row is not None
         return session_json(row, self.cipher(session_id), lambda _trace: None)
 
+    async def say(self, session_id: str, text: str) -> None:
+        """Send a message, whatever the session does."""
+        await self.tell(session_id, text, Policy.ENQUEUE)
+
+    async def moment(self, session_id: str, kind: str, times: int = 1) -> None:
+        """Wait until the journal holds so many events of this type."""
+        async with asyncio.timeout(300):
+            while self._count(session_id, kind) < times:
+                await self.store.next_append()
+
+    def _count(self, session_id: str, kind: str) -> int:
+        return sum(event.type == kind for event in self.store.events[session_id])
+
+    async def until_turn(self, session_id: str, turn: int) -> None:
+        """Wait until this turn has ended and nobody owns the session any more."""
+        await self.moment(session_id, "turn.ended", turn)
+        async with asyncio.timeout(300):
+            while self.store.rows[session_id].owner is not None:
+                await self.store.next_append()
+
     async def until(self, session_id: str, *statuses: str, within_s: float = 300.0) -> None:
         """Wait until a session has one of these statuses."""
         async with asyncio.timeout(within_s):
-            while (await self.shown(session_id))["status"] not in statuses:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+            while (await self.shown(session_id))["status"] not in statuses:
+                await self.store.next_append()
 
     async def frames(self, session_id: str, after: int = 0, **how: bool) -> list[Frame]:
         """Follow a session to its end."""

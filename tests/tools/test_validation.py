@@ -148,12 +148,65 @@ async def test_defaults_are_applied_at_every_level() -> None:
 
 async def test_defaults_are_not_shared_between_calls() -> None:
     reader = Arguments()
-    spec = spec_of({"tags": {"type": "array", "default": []}})
+    spec = spec_of({"o": {"type": "object", "default": {"tags": []}}})
     first = (await reader.read(spec, "{}")).arguments
     assert first is not None
-    assert isinstance(first["tags"], list)
-    first["tags"].append("x")
-    assert (await reader.read(spec, "{}")).arguments == {"tags": []}
+    assert isinstance(first["o"], dict)
+    first["o"]["tags"].append("x")
+    assert (await reader.read(spec, "{}")).arguments == {"o": {"tags": []}}
+
+
+async def test_shaping_looks_into_combined_schemas() -> None:
+    number: Json = {"allOf": [{"properties": {"n": {"type": "integer", "default": 7}}}]}
+    either: Json = {"oneOf": [{"type": "array"}, {"type": "object"}]}
+    spec = spec_of(
+        {
+            "a": number,
+            "b": either,
+            "c": {"allOf": [{"type": "integer"}]},
+            "d": {"const": 1},
+            "e": True,
+            "f": {"anyOf": [{"type": "string"}, {}]},
+            "g": {"type": "array", "prefixItems": [{"type": "array"}], "items": {"type": "array"}},
+        }
+    )
+    raw = '{"a":{},"b":"[1]","c":null,"d":null,"e":null,"f":"[1]","g":["[1]","[2]","x["]}'
+    checked = await read(raw.replace(',"x["', ""), spec)
+    assert checked.arguments == {
+        "a": {"n": 7},
+        "b": [1],
+        "e": None,
+        "f": "[1]",
+        "g": [[1], [2]],
+    }
+    assert "`g[2]`" in (await refused(raw, spec))[1]
+
+
+async def test_keyword_variants_are_enforced() -> None:
+    spec = spec_of(
+        {
+            "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "pats": {"type": "object", "patternProperties": {"^n": {"type": "integer"}}},
+            "both": {
+                "type": "object",
+                "properties": {"a": {}},
+                "patternProperties": {"^x": {}},
+                "additionalProperties": False,
+            },
+            "one": {"const": "k"},
+            "two": {"type": ["integer", "null"]},
+        }
+    )
+    good = '{"map":{"k":1},"pats":{"n":1,"o":"x"},"both":{"a":1,"xx":2},"one":"k","two":null}'
+    assert (await read(good, spec)).fault is None
+    for raw, part in (
+        ('{"map":{"k":"v"}}', "`map.k`"),
+        ('{"pats":{"n1":"v"}}', "`pats.n1`"),
+        ('{"both":{"b":1}}', "`both.b` is not known"),
+        ('{"one":"x"}', 'expected "k"'),
+        ('{"two":"x"}', "expected integer or null"),
+    ):
+        assert part in (await refused(raw, spec))[1]
 
 
 @pytest.mark.req("TOOL-2")
@@ -259,7 +312,8 @@ async def test_deep_and_huge_arguments_are_refused() -> None:
 async def test_long_arguments_do_not_block_the_loop() -> None:
     spec = spec_of({"text": {"type": "array", "items": {"type": "integer", "minimum": 0}}})
     raw = json.dumps({"text": list(range(60_000))})
-    longest, last = 0.0, time.perf_counter()
+    longest, started = 0.0, time.perf_counter()
+    last = started
     async with asyncio.TaskGroup() as group:
         task = group.create_task(read(raw, spec))
         while not task.done():
@@ -267,7 +321,7 @@ async def test_long_arguments_do_not_block_the_loop() -> None:
             now = time.perf_counter()
             longest, last = max(longest, now - last), now
     assert task.result().fault is None
-    assert longest < 0.2
+    assert longest < (last - started) / 2, "the loop ran on while the arguments were read"
 
 
 @pytest.mark.case("C172")
