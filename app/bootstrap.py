@@ -93,15 +93,23 @@ class Service:
     draining: asyncio.Event
     _engine: Engine
     _hub: RedisHub
+    _hot: RedisHotStates
     _follower: Follower
     _listener: Listener
 
     async def background(self) -> None:
         """Keep the live hub, the readers and the fallback for nudges running."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._warn_of_eviction())
             group.create_task(self._hub.run())
             group.create_task(self._follower.run())
             group.create_task(self._listener.run())
+
+    async def _warn_of_eviction(self) -> None:
+        """Say once that this Redis drops hot states at will, where it does."""
+        warning = await self._hot.warning()
+        if warning is not None:
+            self.observer.log("redis.evicts", level="warning", detail=warning)
 
     async def wait_for_schema(self) -> None:
         """Return when the database has this release's schema."""
@@ -131,6 +139,7 @@ async def open_service(loaded: Loaded, role: Role) -> AsyncIterator[Service]:
             draining=draining,
             _engine=parts.engine,
             _hub=parts.hub,
+            _hot=parts.hot,
             _follower=parts.follower,
             _listener=parts.listener,
         )

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 
 from starlette.responses import Response
 
+from app.api.problems import MEDIA_TYPE
 from app.runtime.idempotency import Answer
 
 JSON = "application/json"
@@ -16,13 +18,14 @@ def to_json(value: object) -> bytes:
 
 
 def answer(found: Answer, *, location: str | None = None) -> Response:
-    """Return the answer of a use case."""
+    """Return the answer of a use case; one given again may be a problem."""
     headers = {}
     if location is not None:
         headers["Location"] = location
     if found.replayed:
         headers["Idempotency-Replayed"] = "true"
-    return Response(found.body, found.status, headers, JSON)
+    kind = JSON if found.status < HTTPStatus.BAD_REQUEST else MEDIA_TYPE
+    return Response(found.body, found.status, headers, kind)
 
 
 def as_json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -7,6 +7,7 @@ from app.api.edge import Edge
 from app.api.routes.service import ServiceRoutes
 from app.api.routes.sessions import SessionRoutes
 from app.api.routes.tools import ToolRoutes
+from app.api.routes.trace import TraceRoutes
 from app.api.routes.verbs import VerbRoutes
 from app.api.routing import Api, Document
 
@@ -27,6 +28,7 @@ def create_api(services: ApiServices, version: str) -> Api:
 
     operations = (
         *SessionRoutes(services).operations(),
+        *TraceRoutes(services).operations(),
         *VerbRoutes(services).operations(),
         *ToolRoutes(services).operations(),
         *ServiceRoutes(services, document).operations(),

@@ -169,18 +169,54 @@ class ToolSaved(Shape):
     lint: LintOut
 
 
-class ToolIn(BaseModel):
-    """A tool to register; only the fields that this release takes are listed in full."""
+class HttpIn(BaseModel):
+    """How an HTTP tool is called; `{name}` stands for an argument."""
 
-    name: str
-    kind: str
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "GET"
+    url: str
+    query: Json | None = None
+    headers: dict[str, str] = {}
+    body: object = None
+
+
+class ToolChangeIn(BaseModel):
+    """The next version of a tool; docs/tools.md explains each field.
+
+    Fields whose description says "default only" are part of the contract and not built yet.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["http", "mcp", "openapi", "agent", "client"] = Field(
+        description="`http`; the others are not built yet."
+    )
     description: str
-    parameters: Json = {}
-    http: Json | None = None
+    parameters: Json = Field(default={}, description="A JSON Schema (Draft 2020-12).")
+    http: HttpIn | None = None
     effect: Literal["read", "idempotent", "once"] = "once"
     timeout_s: float | None = None
     max_attempts: int = 3
+    approval: Literal["never", "always"] | Json = Field("never", description="Default only.")
+    loop_ignore: list[str] = []
+    fallback: str | None = Field(None, description="Default only.")
+    rules: list[Json] = Field(default=[], description="Default only.")
+    result: Json = Field(default={}, description="`max_chars`; the rest default only.")
+    cache_ttl_s: float = Field(0, description="Default only.")
+    polling: bool = False
+    serial_group: str | None = None
+    depends_on: list[str] = []
+    sensitive: list[str] = []
+    concurrency: int | None = Field(None, description="Default only.")
+    per_minute: int | None = Field(None, description="Default only.")
+    status_check: Json | None = Field(None, description="Default only.")
     enabled: bool = True
+    name: str | None = Field(None, description="That of the path, if given.")
+
+
+class ToolIn(ToolChangeIn):
+    """A tool to register."""
+
+    name: str
 
 
 class InvokedOut(Shape):

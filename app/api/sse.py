@@ -7,8 +7,8 @@ read from the journal later. The session never waits for a reader.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing, suppress
 from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
@@ -24,6 +24,9 @@ FIRST_S: Final = 0.1
 
 STALL_S: Final = 60.0
 """A reader that takes nothing for so long is let go; it can come back with its last id."""
+
+DRAIN_S: Final = 2.0
+"""How long a reader may take over the last chunk when the process is ending."""
 
 FULL_BYTES: Final = 256 * 1024
 HEADERS: Final = (
@@ -115,19 +118,20 @@ class EventStream:
 
         """
         outbox = Outbox()
-        refused = False
-        async with asyncio.TaskGroup() as group:
-            helpers = [
-                group.create_task(self._follow(outbox)),
-                group.create_task(_until_gone(receive, outbox)),
-                group.create_task(self._until_draining(outbox)),
-            ]
-            try:
-                refused = not await self._send_all(outbox, send)
-            finally:
-                for helper in helpers:
-                    helper.cancel()
-        if refused:
+        began = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
+                helpers = [
+                    group.create_task(self._follow(outbox)),
+                    group.create_task(_until_gone(receive, outbox)),
+                    group.create_task(self._until_draining(outbox, limit)),
+                ]
+                try:
+                    began = await _send_all(outbox, send, self._headers)
+                finally:
+                    for helper in helpers:
+                        helper.cancel()
+        if not began:
             message = "The journal could not be read."
             raise StoreUnavailable(message)
 
@@ -144,28 +148,28 @@ class EventStream:
             else:
                 outbox.end()
 
-    async def _until_draining(self, outbox: Outbox) -> None:
+    async def _until_draining(self, outbox: Outbox, limit: asyncio.Timeout) -> None:
         await self._draining.wait()
         outbox.end()
+        limit.reschedule(asyncio.get_running_loop().time() + DRAIN_S)
 
-    async def _send_all(self, outbox: Outbox, send: Send) -> bool:
-        """Send until the end; False when the first read failed and nothing was sent."""
-        try:
-            async with asyncio.timeout(FIRST_S):
-                await outbox.wait()
-        except TimeoutError:
-            pass
-        if outbox.failed:
-            return False
-        headers = [*HEADERS, *self._headers]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        while True:
-            over = outbox.over
-            chunk = outbox.take()
-            message = {"type": "http.response.body", "body": chunk, "more_body": not over}
-            if not await _sent(send, message) or over:
-                return True
+
+async def _send_all(outbox: Outbox, send: Send, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Send until the end; False when the first read failed and nothing was sent."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_S):
             await outbox.wait()
+    if outbox.failed:
+        return False
+    start = {"type": "http.response.start", "status": 200, "headers": [*HEADERS, *headers]}
+    await send(start)
+    while True:
+        over = outbox.over
+        chunk = outbox.take()
+        message = {"type": "http.response.body", "body": chunk, "more_body": not over}
+        if not await _sent(send, message) or over:
+            return True
+        await outbox.wait()
 
 
 async def _sent(send: Send, message: Message) -> bool:

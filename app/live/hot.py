@@ -29,10 +29,7 @@ class RedisHotStates:
     async def put(self, session_id: str, snapshot: Snapshot) -> None:
         """Keep a state; silently not, when Redis is away."""
         value = _HEADER.pack(snapshot.seq, snapshot.state_v) + snapshot.payload
-        try:
-            await self._link.run([("SET", self._key(session_id), value, "EX", _DAY_S)])
-        except LiveUnavailable:
-            return
+        self._link.post([("SET", self._key(session_id), value, "EX", _DAY_S)])
 
     async def get(self, session_id: str) -> Snapshot | None:
         """Return the state, or None."""

@@ -7,8 +7,9 @@ may have missed something is told so (None) and reads the journal.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import groupby
 from struct import Struct
 from typing import Final
 
@@ -22,7 +23,7 @@ REPEAT_S: Final = 5.0
 KEEP_S: Final = 15.0
 _IDS_A_MESSAGE: Final = 500
 _ORIGIN_BYTES: Final = 12
-_HEADER: Final = Struct(">12sqB")
+_HEADER: Final = Struct(">qBI")
 _NO_SEQ: Final = -1
 
 NudgeFallback = Callable[[str], Awaitable[None]]
@@ -92,22 +93,13 @@ class RedisHub:
         return until is not None and until > self._clock.boot_s()
 
     async def publish(self, events: Sequence[LiveEvent]) -> None:
-        """Pass events on in one round trip; drop them silently when Redis is away."""
+        """Pass events on, one message a session; silently not, when Redis is away."""
         for event in events:
             self._give(event)
-        messages: list[Command] = [
-            ("PUBLISH", self._live + event.session_id, self._pack(event))
-            for event in events
-            if self._followed_elsewhere(event.session_id)
-        ]
-        if messages:
-            with contextlib.suppress(LiveUnavailable):
-                await self._link.run(messages)
-
-    def _pack(self, event: LiveEvent) -> bytes:
-        seq = _NO_SEQ if event.seq is None else event.seq
-        kind = event.type.encode()
-        return _HEADER.pack(self._origin, seq, len(kind)) + kind + event.payload
+        for session_id, own in groupby(events, _session_of):
+            if self._followed_elsewhere(session_id):
+                message = self._origin + b"".join(map(_pack, own))
+                self._link.post([("PUBLISH", self._live + session_id, message)])
 
     def _give(self, event: LiveEvent) -> None:
         for reader in self._readers.get(event.session_id, ()):
@@ -164,21 +156,38 @@ class RedisHub:
             self._remote.update(dict.fromkeys(data[_ORIGIN_BYTES:].decode().split("\n"), until))
         elif channel == self._nudges:
             self._call_back(data[_ORIGIN_BYTES:].decode())
-        elif len(data) >= _HEADER.size:
-            self._give(self._unpack(channel, data))
-
-    def _unpack(self, channel: str, data: bytes) -> LiveEvent:
-        _, seq, length = _HEADER.unpack_from(data)
-        end = _HEADER.size + length
-        return LiveEvent(
-            channel.removeprefix(self._live),
-            None if seq == _NO_SEQ else seq,
-            data[end:],
-            data[_HEADER.size : end].decode(),
-        )
+        else:
+            for event in _unpack(channel.removeprefix(self._live), data):
+                self._give(event)
 
     def reconnected(self) -> None:
         """Tell every reader that something may have been missed."""
         for readers in self._readers.values():
             for reader in readers:
                 reader.miss()
+
+
+def _session_of(event: LiveEvent) -> str:
+    return event.session_id
+
+
+def _pack(event: LiveEvent) -> bytes:
+    """Return an event as part of a message: seq, lengths of type and payload, type, payload."""
+    seq = _NO_SEQ if event.seq is None else event.seq
+    kind = event.type.encode()
+    return _HEADER.pack(seq, len(kind), len(event.payload)) + kind + event.payload
+
+
+def _unpack(session_id: str, data: bytes) -> Iterator[LiveEvent]:
+    """Yield the events of a message; what is cut short is left out, and the gap will be seen."""
+    at = _ORIGIN_BYTES
+    while at + _HEADER.size <= len(data):
+        seq, kind_size, size = _HEADER.unpack_from(data, at)
+        kind_end = at + _HEADER.size + kind_size
+        at_end = kind_end + size
+        if at_end > len(data):
+            return
+        kind = data[at + _HEADER.size : kind_end].decode("ascii", "replace")
+        payload = data[kind_end:at_end]
+        yield LiveEvent(session_id, None if seq == _NO_SEQ else seq, payload, kind)
+        at = at_end

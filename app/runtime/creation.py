@@ -67,9 +67,14 @@ class Creation:
             Invalid: when the model, a tool or a limit cannot be had.
 
         """
+        if attempt is not None:
+            known = await self.store.recall(tenant, attempt.key)
+            if known is not None:
+                return attempt.replay(self.keyring, known)
         model = self._model(wanted.model)
         limits = raised(self.limits, wanted.limits)
-        if limits.max_cost is not None and model.price_input is None:
+        priced = model.price_input is not None and model.price_output is not None
+        if limits.max_cost is not None and not priced:
             raise Invalid(
                 "The model has no prices.",
                 FieldFault("/limits/max_cost", f"Set prices for the model {model.name!r} first."),

@@ -7,12 +7,13 @@ always the same: events are durable before the effects that follow from them are
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from app.core.effects import CallModel, Effect
-from app.core.events import Event, SessionClaimed
+from app.core.effects import CallModel, CallTool, Effect
+from app.core.events import EffectClass, Event, SessionClaimed
 from app.core.inputs import (
     Claimed,
     Input,
@@ -26,11 +27,11 @@ from app.core.machine import decide
 from app.core.plan import Rest, due_timer, owed, resting, time_left_us
 from app.core.state import State
 from app.runtime.deltas import DeltaStream, Spawn
-from app.runtime.errors import StoreUnavailable
+from app.runtime.errors import PortError, StoreUnavailable
 from app.runtime.exchange import LiveEvent
 from app.runtime.inbox import read_inbox
 from app.runtime.lease import Lease
-from app.runtime.perform import LeaseInDoubtError, Performer
+from app.runtime.perform import LeaseInDoubtError, Performer, is_cancelled
 from app.runtime.ports import (
     Clock,
     HotStates,
@@ -54,6 +55,10 @@ _ANSWERS: Final = (ModelReturned, ModelFaulted, ToolReturned, ToolFaulted)
 
 class StuckError(Exception):
     """A state that owes nothing and may not rest: a fault of the machine, never of a user."""
+
+
+class StrayCancelError(Exception):
+    """An adapter raised a cancellation which nobody asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +99,7 @@ class Driver:
         self._wake = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._dropping = False
+        self._in_doubt = False
         self._look = claim.inbox_head > claim.inbox_seen
         self.released = False
 
@@ -107,13 +113,22 @@ class Driver:
         """Return the fencing token under which this driver writes."""
         return self._claim.epoch
 
+    @property
+    def poked(self) -> bool:
+        """Return whether the inbox was not looked into since the last poke."""
+        return self._look
+
     def poke(self) -> None:
         """Say that the inbox may hold something."""
         self._look = True
         self._wake.set()
 
     def drop(self) -> None:
-        """Begin no further effect; what is in flight is still offered to the journal."""
+        """Begin no further effect; what is in flight is still offered to the journal.
+
+        Only a `once` call whose intent was just written is still sent, while the lease is fresh:
+        left unsent, a successor would have to take it for one that may have happened.
+        """
         self._dropping = True
         self._wake.set()
 
@@ -145,11 +160,9 @@ class Driver:
         if self._look or self._inputs:
             return True
         self._cancel_moot()
-        if self._dropping:
-            if not self._tasks:
-                return False
-        else:
-            self._perform(group)
+        self._perform(group)
+        if self._dropping and not self._tasks:
+            return False
         await self._wait()
         return True
 
@@ -175,9 +188,9 @@ class Driver:
 
     async def _save(self) -> bool:
         """Append what is decided; return False when the session is no longer ours to drive."""
-        rest = None if self._tasks_running() else resting(self._state)
+        rest = resting(self._state)
         only_claimed = all(isinstance(e.body, SessionClaimed) for e in self._unsaved)
-        if rest is None and not owed(self._state) and not self._tasks_running():
+        if rest is None and not owed(self._state):
             message = f"Session {self.session_id} owes nothing in phase {self._state.phase}."
             raise StuckError(message)
         if rest is None and only_claimed:
@@ -186,16 +199,10 @@ class Driver:
         appended = await self._append(events, rest)
         if appended.fate is not Fate.WRITTEN:
             return False
-        await self._written(events, rest)
         if appended.released:
-            self.released = True
             return False
         self._look = self._look or appended.inbox_head > self._inbox_seen
         return True
-
-    def _tasks_running(self) -> bool:
-        wanted = {effect.key for effect in owed(self._state)}
-        return any(key in wanted for key in self._tasks)
 
     async def _append(self, events: tuple[Event, ...], rest: Rest | None) -> Appended:
         state = self._state
@@ -211,34 +218,37 @@ class Driver:
             events=sealed,
             facts=facts_of(state),
             inbox_seen=self._inbox_seen,
-            answered=self._answered,
+            answered=self._answered or rest is not None,  # nor does it kill who comes to rest
             release=None if rest is None else Release(rest.timer_us),
             view=view,
         )
         appended = await self._desk.writer.append(entry)
-        if appended.fate is Fate.WRITTEN and sealed:
-            self._head, self._head_hash = entry.head, entry.head_hash
-            self._answered = False
-            self._unsaved.clear()
-            await self._publish(sealed)
+        if appended.fate is Fate.WRITTEN:
+            self.released = appended.released
+            if events:
+                self._desk.observer.committed(self._saved, events, state)
+                await self._written(events, sealed, rest)
         return appended
 
-    async def _publish(self, sealed: tuple[SealedEvent, ...]) -> None:
-        if self._desk.hub.followed(self.session_id):
-            events = [LiveEvent(self.session_id, e.seq, e.payload, e.type) for e in sealed]
-            await self._desk.hub.publish(events)
-
-    async def _written(self, events: tuple[Event, ...], rest: Rest | None) -> None:
-        """Tell the observer, and keep copies where the design wants them."""
+    async def _written(
+        self, events: tuple[Event, ...], sealed: tuple[SealedEvent, ...], rest: Rest | None
+    ) -> None:
+        """Go on from here, tell readers, and keep copies where the design wants them."""
         before, after = self._saved, self._state
-        if not events:
-            return
-        self._desk.observer.committed(before, events, after)
         self._saved = after
+        self._head, self._head_hash = sealed[-1].seq, sealed[-1].hash
+        self._answered = False
+        del self._unsaved[: len(events)]
+        if self._desk.hub.followed(self.session_id):
+            live = [LiveEvent(self.session_id, e.seq, e.payload, e.type) for e in sealed]
+            await self._desk.hub.publish(live)
         if rest is not None or before.seq // HOT_EVERY != after.seq // HOT_EVERY:
             await self._desk.hot.put(self.session_id, self._sealer.snapshot(after))
         if before.seq // SNAPSHOT_EVERY != after.seq // SNAPSHOT_EVERY:
-            await self._desk.journal.save_snapshot(self.session_id, self._sealer.snapshot(after))
+            with contextlib.suppress(PortError):  # a copy: the journal has it all
+                await self._desk.journal.save_snapshot(
+                    self.session_id, self._sealer.snapshot(after)
+                )
 
     def _cancel_moot(self) -> None:
         wanted = {effect.key for effect in owed(self._state)}
@@ -247,15 +257,26 @@ class Driver:
 
     def _perform(self, group: asyncio.TaskGroup) -> None:
         for effect in owed(self._state):
-            if effect.key not in self._tasks:
+            if effect.key not in self._tasks and self._may_begin(effect):
                 work = self._carry_out(effect, self._state, group.create_task)
                 self._tasks[effect.key] = group.create_task(work)
+
+    def _may_begin(self, effect: Effect) -> bool:
+        if not self._dropping:
+            return True
+        once = isinstance(effect, CallTool) and effect.call.effect is EffectClass.ONCE
+        return once and not self._in_doubt
 
     async def _carry_out(self, effect: Effect, state: State, spawn: Spawn) -> None:
         try:
             given = await self._performed(effect, state, spawn)
         except LeaseInDoubtError:
+            self._in_doubt = True
             self.drop()
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise StrayCancelError(effect.key) from error
         except StoreUnavailable:
             await self._desk.clock.sleep(STORE_RETRY_S)  # nothing was sent; it is owed still
         else:

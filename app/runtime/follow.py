@@ -16,7 +16,7 @@ from app.core.events import SessionClosed, TurnEnded, VerificationAsked
 from app.runtime.errors import StoreUnavailable
 from app.runtime.exchange import LiveEvent
 from app.runtime.ports import Clock, Hub, JournalStore, SessionCipher
-from app.runtime.records import SealedEvent
+from app.runtime.records import HeadInfo, SealedEvent
 from app.runtime.sealing import DELTA_CONTEXT, event_context
 
 PAGE: Final = 500
@@ -42,10 +42,16 @@ PING: Final = Frame("")
 
 
 class Mailbox:
-    """What one reader has not taken yet; bounded, and when it overflows the journal is read."""
+    """What one reader has not taken yet; bounded, and when it overflows the journal is read.
 
-    def __init__(self) -> None:
+    `newest` is the highest number that has come here or was read; `ends` says that its reader
+    wants to know when the session has come to rest.
+    """
+
+    def __init__(self, *, ends: bool = True) -> None:
         """Start empty."""
+        self.newest = 0
+        self.ends = ends
         self._items: deque[LiveEvent] = deque()
         self._something = asyncio.Event()
         self._missed = False
@@ -57,6 +63,7 @@ class Mailbox:
             self._items.clear()
         else:
             self._items.append(item)
+            self.newest = max(self.newest, item.seq or 0)
         self._something.set()
 
     async def take(self) -> list[LiveEvent] | None:
@@ -83,13 +90,13 @@ class Follower:
         self._clock = clock
         self._ping_s = ping_s
         self._group: asyncio.TaskGroup | None = None
-        self._heads: dict[str, int] = {}
         self._readers: dict[str, set[Mailbox]] = {}
 
     async def run(self) -> None:
         """Serve readers, comparing the heads of what they follow with the journal every 2 s.
 
-        The loss of a last event leaves no gap that a reader could notice by itself.
+        The loss of a last event leaves no gap that a reader could notice by itself, and a session
+        can come to rest without a further event.
         """
         async with asyncio.TaskGroup() as self._group:
             while True:
@@ -105,14 +112,14 @@ class Follower:
             return
         for session_id, mailboxes in self._readers.items():
             found = heads.get(session_id)
-            if found is not None and found.head > self._heads.get(session_id, 0):
-                for mailbox in mailboxes:
+            for mailbox in mailboxes:
+                if _has_news(found, mailbox):
                     mailbox.put(None)
 
     @asynccontextmanager
-    async def _mailbox(self, session_id: str) -> AsyncIterator[Mailbox]:
+    async def _mailbox(self, session_id: str, *, ends: bool) -> AsyncIterator[Mailbox]:
         """Enter once live events of the session are being gathered."""
-        mailbox = Mailbox()
+        mailbox = Mailbox(ends=ends)
         self._readers.setdefault(session_id, set()).add(mailbox)
         try:
             async with self._hub.subscribe(session_id) as live:
@@ -121,12 +128,12 @@ class Follower:
                     yield mailbox
                 finally:
                     pump.cancel()
+                    await asyncio.wait([pump])  # it may be inside `live`, which is closed next
         finally:
             readers = self._readers[session_id]
             readers.discard(mailbox)
             if not readers:
                 del self._readers[session_id]
-                self._heads.pop(session_id, None)
 
     def _pumping(
         self, live: AsyncIterator[LiveEvent | None], mailbox: Mailbox
@@ -137,13 +144,14 @@ class Follower:
         return self._group.create_task(_pump(live, mailbox))
 
     async def follow(
-        self, session_id: str, cipher: SessionCipher, after: int, *, forever: bool = False
+        self, session_id: str, cipher: SessionCipher | None, after: int, *, forever: bool = False
     ) -> AsyncGenerator[Frame, None]:
         """Yield the trace after a sequence number until no turn is alive and all is read.
 
         `forever` goes on from turn to turn. A sign of life comes when nothing else did for a while.
+        Without a cipher the frames have no payload: enough for those who only wait.
         """
-        async with self._mailbox(session_id) as mailbox:
+        async with self._mailbox(session_id, ends=not forever) as mailbox:
             cursor, items = after, None
             while True:
                 if items is None:
@@ -157,7 +165,7 @@ class Follower:
                     if not whole:
                         items = None
                         continue
-                self._note(session_id, cursor)
+                mailbox.newest = max(mailbox.newest, cursor)
                 if not forever and await self._over(session_id, cursor, items):
                     return
                 try:
@@ -168,38 +176,48 @@ class Follower:
                     yield PING
 
     async def _from_journal(
-        self, session_id: str, cipher: SessionCipher, after: int
+        self, session_id: str, cipher: SessionCipher | None, after: int
     ) -> AsyncIterator[Frame]:
         while True:
-            page = await self._journal.read(session_id, after, PAGE)
+            try:
+                page = await self._journal.read(session_id, after, PAGE)
+            except StoreUnavailable:
+                yield PING
+                await self._clock.sleep(HEADS_S)
+                continue
             for sealed in page:
                 yield opened(sealed, cipher)
             if len(page) < PAGE:
                 return
             after = page[-1].seq
 
-    def _note(self, session_id: str, cursor: int) -> None:
-        self._heads[session_id] = max(cursor, self._heads.get(session_id, 0))
-
     async def _over(self, session_id: str, cursor: int, items: list[LiveEvent] | None) -> bool:
         """Return whether the reader has everything and no turn will bring more of its own."""
         if items is not None and not any(item.type in ENDS for item in items):
             return False
-        found = (await self._journal.heads([session_id])).get(session_id)
+        try:
+            found = (await self._journal.heads([session_id])).get(session_id)
+        except StoreUnavailable:
+            return False  # the next comparison of heads tells
         return found is None or (found.idle and found.head <= cursor)
 
-    async def settle(
-        self, session_id: str, cipher: SessionCipher, after: int, *, within_s: float
-    ) -> None:
+    async def settle(self, session_id: str, after: int, *, within_s: float) -> None:
         """Return when the open turn has ended or waits for somebody, or when the time is over."""
         with contextlib.suppress(TimeoutError):
             async with (
                 asyncio.timeout(within_s),
-                contextlib.aclosing(self.follow(session_id, cipher, after)) as frames,
+                contextlib.aclosing(self.follow(session_id, None, after)) as frames,
             ):
                 async for frame in frames:
-                    if frame.type in WAITS:
+                    if frame.type in WAITS or frame.type in ENDS:
                         return
+
+
+def _has_news(found: HeadInfo | None, mailbox: Mailbox) -> bool:
+    """Return whether a reader who hears nothing should look into the journal."""
+    if found is None:
+        return mailbox.ends
+    return found.head > mailbox.newest or (found.idle and mailbox.ends)
 
 
 async def _pump(live: AsyncIterator[LiveEvent | None], mailbox: Mailbox) -> None:
@@ -207,24 +225,30 @@ async def _pump(live: AsyncIterator[LiveEvent | None], mailbox: Mailbox) -> None
         mailbox.put(item)
 
 
-def opened(sealed: SealedEvent, cipher: SessionCipher) -> Frame:
+def opened(sealed: SealedEvent, cipher: SessionCipher | None) -> Frame:
     """Return a stored event as a frame: the very bytes that were written."""
-    plain = cipher.open(sealed.payload, event_context(sealed.seq))
-    return Frame(sealed.type, sealed.seq, plain)
+    return _frame(sealed.type, sealed.seq, sealed.payload, cipher)
+
+
+def _frame(kind: str, seq: int | None, payload: bytes, cipher: SessionCipher | None) -> Frame:
+    if cipher is None:
+        return Frame(kind, seq)
+    context = DELTA_CONTEXT if seq is None else event_context(seq)
+    return Frame(kind, seq, cipher.open(payload, context))
 
 
 def _in_order(
-    items: list[LiveEvent], cursor: int, cipher: SessionCipher
+    items: list[LiveEvent], cursor: int, cipher: SessionCipher | None
 ) -> tuple[list[Frame], int, bool]:
     """Return the frames that follow the cursor, the new cursor, and False at a gap."""
     frames: list[Frame] = []
-    for item in items:
+    seen = [n for n, item in enumerate(items) if item.seq is not None and item.seq <= cursor]
+    for item in items[seen[-1] + 1 :] if seen else items:  # deltas of what was read are stale
         if item.seq is None:
-            frames.append(Frame("delta", None, cipher.open(item.payload, DELTA_CONTEXT)))
+            frames.append(_frame("delta", None, item.payload, cipher))
         elif item.seq == cursor + 1:
             cursor = item.seq
-            plain = cipher.open(item.payload, event_context(item.seq))
-            frames.append(Frame(item.type, item.seq, plain))
+            frames.append(_frame(item.type, item.seq, item.payload, cipher))
         elif item.seq > cursor:
             return frames, cursor, False
     return frames, cursor, True

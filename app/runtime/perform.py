@@ -115,9 +115,11 @@ class Performer:
             reply = await self._send(tenant, state, effect)
         except ToolFailure as failure:
             return await self._tool_faulted(state, effect, failure.fault, began_s)
-        except (asyncio.CancelledError, LeaseInDoubtError, StoreUnavailable):
+        except (LeaseInDoubtError, StoreUnavailable):
             raise
-        except Exception as error:  # noqa: BLE001 - a tool's own bug is the tool's failure, not ours
+        except (asyncio.CancelledError, Exception) as error:  # a tool's own bug is no fault of ours
+            if is_cancelled():
+                raise
             kind = type(error).__name__
             fault = Fault.of(FaultKind.INTERNAL, f"The tool {effect.call.name} failed ({kind}).")
             return await self._tool_faulted(state, effect, fault, began_s)
@@ -188,6 +190,12 @@ class Performer:
             note=GO_ON,
             note_tokens=await self.tokens.count(GO_ON, state.model.encoding),
         )
+
+
+def is_cancelled() -> bool:
+    """Return whether the running task was told to end, and not just raised as if it were."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def mint_trace(clock: Clock, sample: Callable[[str], bool]) -> Trace:

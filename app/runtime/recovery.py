@@ -10,6 +10,7 @@ from typing import Final
 from app.core.events import Event, SessionCreated, TurnEnded, TurnStarted
 from app.core.evolve import BrokenJournalError, evolve
 from app.core.state import STATE_V, State
+from app.runtime.errors import PortError
 from app.runtime.ports import Codec, HotStates, JournalStore, Keyring, Observer
 from app.runtime.records import Claim, SealedEvent, Snapshot
 from app.runtime.sealing import Sealer
@@ -71,10 +72,23 @@ class Recovery:
         if claim.head <= SHORT_JOURNAL:
             return None
         hot = await self.hot.get(claim.session_id)
-        if hot is not None and _fits(hot, claim):
-            return sealer.restore(hot)
-        kept = await self.journal.latest_snapshot(claim.session_id)
-        return sealer.restore(kept) if kept is not None and _fits(kept, claim) else None
+        state = self._restored(hot, claim, sealer)
+        if state is None:
+            kept = await self.journal.latest_snapshot(claim.session_id)
+            state = self._restored(kept, claim, sealer)
+        return state
+
+    def _restored(self, copy: Snapshot | None, claim: Claim, sealer: Sealer) -> State | None:
+        """Return the state of a copy that fits; one that cannot be read only costs time."""
+        if copy is None or copy.state_v != STATE_V or copy.seq > claim.head:
+            return None
+        try:
+            return sealer.restore(copy)
+        except (PortError, ValueError) as error:
+            self.observer.log(
+                "session.copy_unreadable", session_id=claim.session_id, error=type(error).__name__
+            )
+            return None
 
     async def _rest(self, claim: Claim, after: int) -> list[SealedEvent]:
         events: list[SealedEvent] = []
@@ -84,7 +98,3 @@ class Recovery:
             if len(page) < PAGE:
                 return events
             after = page[-1].seq
-
-
-def _fits(snapshot: Snapshot, claim: Claim) -> bool:
-    return snapshot.state_v == STATE_V and snapshot.seq <= claim.head

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from app.core.canonical import Json, as_text
 from app.core.events import (
-    Limits,
     ModelRef,
     Policy,
 )
@@ -34,9 +33,12 @@ from app.runtime.ports import (
 )
 from app.runtime.records import SessionRow, WrappedKey
 from app.runtime.refusals import Conflict, NotFound, NoWorker
-from app.runtime.views import session_json
+from app.runtime.rulings import check_resume, limits_of, receipt
+from app.runtime.views import pending_calls, session_json
 
 SETTLE_S = 5.0
+SETTLE_SLICE_S = 0.5
+"""How long to wait for the trace alone: a request can be carried out without any event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,9 @@ class Sessions:
             if earlier is not None:
                 return earlier
             row = locked.row
-            receipt = _receipt(row, policy)
+            taken = receipt(row, policy)
             await locked.deliver(inbox.message(self._key(row), text, tokens, policy))
-            shown = {"receipt": receipt, "session": json.loads(self.render(_waking(row)))}
+            shown = {"receipt": taken, "session": json.loads(self.render(_waking(row)))}
             answer = await self._remembered(locked, attempt, 202, shown)
         await self.hub.nudge(session_id)
         return answer
@@ -128,11 +130,11 @@ class Sessions:
             if earlier is not None:
                 return earlier
             row = locked.row
-            _check_resume(row, limits)
+            check_resume(row, limits)
             if row.status in {Status.RUNNING, Status.QUEUED}:
                 await locked.wake()
             else:
-                new = None if not limits else raised(_limits_of(row), limits)
+                new = None if not limits else raised(limits_of(row), limits)
                 delivery = inbox.resume(self._key(row), new, row.facts.turn)
                 if await locked.deliver(delivery) is None:
                     raise Conflict("This turn is being resumed already.", "resume-pending")
@@ -156,7 +158,7 @@ class Sessions:
             if ruling is Ruling.UNCHANGED:
                 return Answer(200, self.render(row), session_id)
             key = self._key(row)
-            asked = inbox.close(key) if verb is Verb.CLOSE else inbox.cancel(key, row.facts.turn)
+            asked = inbox.close(key) if verb is Verb.CLOSE else inbox.cancel(key, row.head)
             await locked.deliver(asked)
         await self.hub.nudge(session_id)
         await self._wait_settled(tenant, row, verb)
@@ -171,12 +173,9 @@ class Sessions:
         """
         waits = SETTLE_S if await self.workers.any_alive() else SETTLE_S + self.lease_s
         deadline = self.clock.boot_s() + waits
-        key = self._key(row)
         after = row.head
         while self.clock.boot_s() < deadline:
-            await self.follower.settle(
-                row.id, key, after, within_s=max(0.05, deadline - self.clock.boot_s())
-            )
+            await self.follower.settle(row.id, after, within_s=SETTLE_SLICE_S)
             now = (await self.get(tenant, row.id)).row
             done = now.status is Status.CLOSED if verb is Verb.CLOSE else now.inbox_drained
             if done:
@@ -212,9 +211,8 @@ class Sessions:
                 return earlier
             row = locked.row
             key = self._key(row)
-            if row.pending_kind is not PendingKind.VERIFICATION or not _is_pending(
-                session_json(row, key, self.trace_url), call_id
-            ):
+            waits = row.pending_kind is PendingKind.VERIFICATION
+            if not waits or call_id not in pending_calls(row, key):
                 message = f"The session does not wait for a verification of {call_id!r}."
                 raise Conflict(message, "verification-not-pending")
             delivery = inbox.verification(key, call_id, output, tokens, happened=happened)
@@ -263,42 +261,6 @@ class Sessions:
         except Erased as error:
             message = "The session's content was erased; it takes nothing any more."
             raise Conflict(message, "session-erased") from error
-
-
-def _limits_of(row: SessionRow) -> Limits:
-    return replace(Limits(), **json.loads(row.facts.limits))
-
-
-def _receipt(row: SessionRow, policy: Policy) -> str:
-    ruling = rule(Verb.MESSAGE, row.status, pending=row.pending_kind, reason=row.stop_reason)
-    if ruling in {Ruling.NEXT_TURN, Ruling.ANSWER}:
-        return "started"
-    if ruling is Ruling.BY_POLICY and policy is Policy.ENQUEUE:
-        return "enqueued"
-    if ruling is Ruling.BY_POLICY:
-        detail = (
-            f"The session is {row.status.value}. Wait for the turn to end, or send the message "
-            'with "when_busy": "enqueue".'
-        )
-        raise Conflict(detail, "session-busy")
-    raise Conflict(f"The session is {row.status.value} and takes no message.", "session-ended")
-
-
-def _check_resume(row: SessionRow, limits: Mapping[str, object] | None) -> None:
-    ruling = rule(Verb.RESUME, row.status, reason=row.stop_reason, owner_alive=row.owner_alive)
-    if ruling is Ruling.ACCEPT or (ruling is Ruling.ONLY_WITH_LIMITS and limits):
-        return
-    if ruling is Ruling.ONLY_WITH_LIMITS:
-        reason = row.stop_reason.value if row.stop_reason else "a guard"
-        detail = f"The turn was stopped by {reason}; raise a limit to let it go on."
-        raise Conflict(detail, "limits-not-raised")
-    raise Conflict(f"A session that is {row.status.value} cannot be resumed.", "not-resumable")
-
-
-def _is_pending(shown: Mapping[str, object], call_id: str) -> bool:
-    pending = shown.get("pending")
-    calls = pending.get("calls") if isinstance(pending, dict) else None
-    return any(call.get("call_id") == call_id for call in calls or [])
 
 
 def _waking(row: SessionRow) -> SessionRow:

@@ -6,9 +6,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from app.core.events import Limits, Usage
+from app.core.events import Limits, Result, Usage
+from app.core.faults import Fault
 from app.core.lifecycle import ALIVE, Status
-from app.core.plan import in_doubt
+from app.core.plan import in_doubt, owed
 from app.core.state import State
 from app.runtime.ports import SessionCipher
 from app.runtime.records import Facts, SessionRow
@@ -34,11 +35,11 @@ def limits_json(limits: Limits) -> dict[str, object]:
 
 
 def facts_of(state: State) -> Facts:
-    """Return the plain columns for a state."""
+    """Return the plain columns for a state; it is active as soon as a next turn is owed."""
     ended, pending = state.ended, state.pending
     if state.closed:
         status = Status.CLOSED.value
-    elif ended is not None:
+    elif ended is not None and not owed(state):
         status = ended.status.value
     else:
         status = "active" if pending is None else "waiting"
@@ -59,16 +60,8 @@ def facts_of(state: State) -> Facts:
 
 def view_of(state: State) -> bytes:
     """Return what is sealed beside the row: an ended turn's result, or what the turn waits for."""
-    view: dict[str, object] = {"result": None, "pending": None, "error": None}
-    if state.ended is not None:
-        view["result"] = asdict(state.ended.result)
-        if state.ended.error is not None:
-            error = state.ended.error
-            view["error"] = {
-                "kind": error.kind,
-                "message": error.message,
-                "retry_hint": error.retry_hint,
-            }
+    ended = state.ended
+    view = _view() if ended is None else _view(ended.result, ended.error)
     if state.pending is not None:
         view["pending"] = {
             "kind": state.pending.kind,
@@ -84,10 +77,33 @@ def view_of(state: State) -> bytes:
     return json.dumps(view, ensure_ascii=False).encode()
 
 
+def ended_view(result: Result, error: Fault | None) -> bytes:
+    """Return the view of a turn that has ended."""
+    return json.dumps(_view(result, error), ensure_ascii=False).encode()
+
+
+def _view(result: Result | None = None, error: Fault | None = None) -> dict[str, object]:
+    shown = None
+    if error is not None:
+        shown = {"kind": error.kind, "message": error.message, "retry_hint": error.retry_hint}
+    return {
+        "result": None if result is None else asdict(result),
+        "pending": None,
+        "error": shown,
+    }
+
+
 def _opened(cipher: SessionCipher | None, sealed: bytes | None, context: bytes) -> object:
     if cipher is None or sealed is None:
         return None
     return json.loads(cipher.open(sealed, context))
+
+
+def pending_calls(row: SessionRow, cipher: SessionCipher) -> tuple[str, ...]:
+    """Return the ids of the calls which a session waits for, whatever is in its inbox."""
+    view = _opened(cipher, row.view, VIEW_CONTEXT)
+    pending = view.get("pending") if isinstance(view, dict) else None
+    return tuple(call["call_id"] for call in pending["calls"]) if pending else ()
 
 
 def session_json(

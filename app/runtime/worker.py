@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.core.evolve import BrokenJournalError
+from app.core.state import State
 from app.runtime.driver import Desk, Driver
 from app.runtime.errors import Erased, PortError, StoreUnavailable
-from app.runtime.poison import is_poison, obituary
+from app.runtime.poison import is_poison, laid_to_rest, obituary
 from app.runtime.ports import WorkerStore
 from app.runtime.records import Claim, SealedEvent
 from app.runtime.recovery import SHORT_JOURNAL, Recovery
+from app.runtime.sealing import Sealer
 
 POLL_S: Final = 1.0
 LAG_PROBE_S: Final = 0.25
@@ -68,7 +69,7 @@ class Worker:
     def nudge(self, session_id: str) -> None:
         """Look now whether something is due, or into the inbox of a session that runs here."""
         driver = self._drivers.get(session_id)
-        if driver is not None:
+        if driver is not None and not driver.released:
             driver.poke()
         else:
             self._due.set()
@@ -103,10 +104,11 @@ class Worker:
             if free <= 0 or self._draining.is_set() or not self._desk.lease.fresh():
                 continue
             with contextlib.suppress(StoreUnavailable):
-                if await self._claim(group, free) == free:
+                if await self._claim(group, free):
                     self._due.set()
 
-    async def _claim(self, group: asyncio.TaskGroup, free: int) -> int:
+    async def _claim(self, group: asyncio.TaskGroup, free: int) -> bool:
+        """Claim what is due; return whether there may be more than one claim takes."""
         most = min(free, self._options.per_tenant)
         async with self._claiming:
             claims = await self._workers.claim(self._desk.worker, free, most)
@@ -115,7 +117,7 @@ class Worker:
                 work = self._run_session(claim, read.get(claim.session_id))
                 self._tasks[claim.session_id] = group.create_task(work)
                 self._idle.clear()
-        return len(claims)
+        return len(claims) >= most
 
     async def _read_short(self, claims: Sequence[Claim]) -> dict[str, list[SealedEvent]]:
         """Read the short journals of a batch of claims in one query."""
@@ -127,14 +129,13 @@ class Worker:
 
     async def _run_session(self, claim: Claim, read: list[SealedEvent] | None) -> None:
         """Run one session; whatever goes wrong in it stays in it."""
-        observer = self._desk.observer
         driver = None
         try:
             driver = await self._driver(claim, read)
             if driver is not None:
                 await driver.run()
         except Exception as error:  # noqa: BLE001 - one session's fault must not end the others
-            observer.log(
+            self._desk.observer.log(
                 "session.crashed",
                 session_id=claim.session_id,
                 error=type(error).__name__,
@@ -144,39 +145,57 @@ class Worker:
         finally:
             if driver is None or not driver.released:
                 await self._give_up(claim)
-            self._drivers.pop(claim.session_id, None)
-            self._tasks.pop(claim.session_id, None)
-            if not self._tasks:
-                self._idle.set()
-            if self._desk.lease.fresh():
-                self._due.set()
+            self._leave(claim, driver)
 
-    async def _driver(self, claim: Claim, read: Sequence[SealedEvent] | None) -> Driver | None:
+    def _leave(self, claim: Claim, driver: Driver | None) -> None:
+        """Forget a session that ran here, unless it was claimed anew already; look for others."""
+        was_full = len(self._tasks) >= self._options.slots
+        if self._tasks.get(claim.session_id) is asyncio.current_task():
+            del self._tasks[claim.session_id]
+            self._drivers.pop(claim.session_id, None)
+        if not self._tasks:
+            self._idle.set()
+        if was_full or driver is None or driver.poked or not driver.released:
+            self._due.set()
+
+    async def _driver(self, claim: Claim, read: list[SealedEvent] | None) -> Driver | None:
+        """Return a driver for a claim, or None when there is nothing to drive."""
         try:
             sealer = self._recovery.sealer(claim)
         except Erased:
+            await self._end_without_folding(claim, None)
             return None
         if is_poison(claim):
-            await self._bury(claim)
+            await self._end_without_folding(claim, sealer)
             return None
-        try:
-            state = await self._recovery.fold(claim, sealer, None if read is None else list(read))
-        except BrokenJournalError as error:
-            self._desk.observer.log(
-                "session.unfoldable", session_id=claim.session_id, detail=str(error)
-            )
-            raise
+        state = await self._fold(claim, sealer, read)
         driver = Driver(self._desk, claim, state, sealer, sealer.cipher)
         self._drivers[claim.session_id] = driver
+        if self._draining.is_set():
+            driver.drop()
         return driver
 
-    async def _bury(self, claim: Claim) -> None:
+    async def _fold(self, claim: Claim, sealer: Sealer, read: list[SealedEvent] | None) -> State:
+        """Fold a session, however long Postgres is away: that is no fault of the session."""
+        while True:
+            try:
+                return await self._recovery.fold(claim, sealer, read)
+            except StoreUnavailable:
+                await self._desk.clock.sleep(AFTER_FAILURE_S)
+
+    async def _end_without_folding(self, claim: Claim, sealer: Sealer | None) -> None:
+        """End a session that kills its owners, or whose content (no sealer) was erased."""
         row = await self._desk.sessions.get(claim.tenant, claim.session_id)
-        if row is not None:
-            sealer = self._recovery.sealer(claim)
-            now = self._desk.clock.now_us()
-            await self._desk.writer.append(obituary(claim, row, sealer, now))
-            self._desk.observer.log("session.poison", session_id=claim.session_id)
+        if row is None:
+            return
+        now = self._desk.clock.now_us()
+        append = (
+            laid_to_rest(claim, row, now) if sealer is None else obituary(claim, row, sealer, now)
+        )
+        await self._desk.writer.append(append)
+        self._desk.observer.log(
+            "session.erased" if sealer is None else "session.poison", session_id=claim.session_id
+        )
 
     async def _give_up(self, claim: Claim) -> None:
         with contextlib.suppress(PortError):

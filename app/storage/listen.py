@@ -50,13 +50,18 @@ class Listener:
             connection = await asyncpg.connect(
                 self._dsn, timeout=_ALIVE_EVERY_S, command_timeout=_ALIVE_EVERY_S
             )
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
         try:
             with translated():
                 await connection.add_listener(CHANNEL, self._heard)
                 self._pause_s = _FIRST_PAUSE_S
                 self.listening.set()
-                while True:
-                    await self._clock.sleep(_ALIVE_EVERY_S)
+                while not lost.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_ALIVE_EVERY_S):
+                            await lost.wait()
+                    # A connection whose other end vanished is noticed only by using it.
                     await connection.execute("select 1")
         finally:
             self.listening.clear()

@@ -19,6 +19,7 @@ on conflict (id) do update set lease_until = excluded.lease_until
 # The tenants that have something due are found by hopping over the index, and only a few rows of
 # each are looked at: a tenant with ten thousand due sessions costs and delays nobody else. More
 # rows are looked at than may be taken, because another worker may hold some of them right now.
+# The rows are locked one by one by their keys (lateral), never by reading the whole table.
 CLAIM: Final = f"""
 with recursive alive as materialized (
     select array_agg(id) as ids from workers where lease_until > now()
@@ -43,10 +44,14 @@ with recursive alive as materialized (
     select id, min(at) as at, row_number() over (partition by tenant order by min(at), id) as place
     from due group by id, tenant
 ), locked as (
-    select s.id, s.tenant, s.owner, q.at from queued q join sessions s on s.id = q.id
-    where $1 = any((select ids from alive)::text[]) and (s.wake_at <= now() or s.timer_at <= now())
-        and {unowned("s", "select ids from alive")}
-    order by q.place, q.at limit $2::int for update of s skip locked
+    select s.id, s.tenant, s.owner, q.at
+    from (select * from queued q order by q.place, q.at) q, lateral (
+        select s.id, s.tenant, s.owner from sessions s
+        where s.id = q.id and (s.wake_at <= now() or s.timer_at <= now())
+            and {unowned("s", "select ids from alive")}
+        for update of s skip locked
+    ) s
+    where $1 = any((select ids from alive)::text[]) limit $2::int
 ), taken as (
     select *, row_number() over (partition by tenant order by at) as place from locked
 )

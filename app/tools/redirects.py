@@ -53,7 +53,7 @@ def _repeats(method: str, status: int) -> bool:
 def _as_get(outgoing: Outgoing) -> Outgoing:
     kept = tuple(h for h in outgoing.headers if h[0] not in _OF_CONTENT)
     method = "HEAD" if outgoing.method == "HEAD" else "GET"
-    return replace(outgoing, method=method, content=b"", headers=kept, secret_content=False)
+    return replace(outgoing, method=method, content=b"", headers=kept)
 
 
 def _without_private(outgoing: Outgoing) -> Outgoing:

@@ -43,14 +43,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request ready to be sent, and which of its headers and texts are secret."""
+    """A request ready to be sent, and which of its headers and values are secret."""
 
     method: str
     target: Target
     headers: tuple[tuple[str, str], ...]
     content: bytes
     secret_headers: frozenset[str] = frozenset()
-    secret_content: bool = False
     secrets: tuple[str, ...] = ()
 
 
@@ -120,7 +119,6 @@ def build(
     path = _path(filler, match[3])
     query = [*_query_of_url(filler, match[4]), *_query(filler, template)]
     headers, secret_headers = _headers(filler, template.headers)
-    before_body = len(filler.revealed)
     content, content_type = _content(filler, template, dict(headers))
     if content_type:
         headers.append(("content-type", content_type))
@@ -130,7 +128,6 @@ def build(
         headers=tuple(headers),
         content=content,
         secret_headers=secret_headers,
-        secret_content=len(filler.revealed) > before_body,
         secrets=tuple(filler.revealed),
     )
 

@@ -25,7 +25,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
             return code
 
         setattr(module, name, function)
+    worker = ModuleType("app.worker")
+
+    def work() -> int:
+        seen.append(("work",))
+        return 4
+
+    worker.serve = work  # type: ignore[attr-defined] # a stand-in
     monkeypatch.setitem(sys.modules, "app.main", module)
+    monkeypatch.setitem(sys.modules, "app.worker", worker)
     return seen
 
 
@@ -42,12 +50,12 @@ async def test_the_processes_get_their_arguments_and_give_their_code(
             "migrate",
         )
     ]
-    assert codes == [0, 0, 3, 3, 1]
+    assert codes == [0, 0, 3, 4, 1]
     assert calls == [
         ("dev", None, None, None),
         ("dev", Path("here"), "127.0.0.2", 0),
         ("serve", "all"),
-        ("serve", "worker"),
+        ("work",),
         ("migrate",),
     ]
 

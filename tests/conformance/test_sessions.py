@@ -187,8 +187,13 @@ async def test_a_delivery_and_its_record_come_together(stores: Stores) -> None:
     async with stores.sessions.locked("default", new.id) as locked:
         assert locked is not None
         await locked.wake()
+        assert await locked.recall("m") is None
         await locked.remember(remember("m", 202))
-    assert await stores.sessions.recall("default", "m") == Remembered(b"hash", 202, b"body")
+    answer = Remembered(b"hash", 202, b"body")
+    assert await stores.sessions.recall("default", "m") == answer
+    async with stores.sessions.locked("default", new.id) as locked:
+        assert locked is not None
+        assert await locked.recall("m") == answer
 
 
 async def test_a_key_in_flight_is_marked_and_then_answered(stores: Stores) -> None:

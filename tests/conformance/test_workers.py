@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from app.runtime.records import Claim, Fate, Release
+from app.runtime.records import Claim, Fate, Owned, Release
 from tests.conformance.conftest import Stores
 from tests.making import append, message, new_session
 
@@ -66,8 +66,7 @@ async def test_a_lost_owner_is_replaced_and_fenced_off(stores: Stores) -> None:
     assert await stores.workers.sweep() == 0
     (claim,) = await stores.workers.claim("w2", 9, 9)
     assert (claim.epoch, claim.claims, claim.takeover) == (2, 2, True)
-    late, early = await stores.journal.append_batch([append(old), append(claim)][:1]), None
-    assert (late[0].fate, early) == (Fate.FENCED, None)
+    assert (await stores.journal.append_batch([append(old)]))[0].fate is Fate.FENCED
     assert (await stores.journal.append_batch([append(claim)]))[0].fate is Fate.WRITTEN
 
 
@@ -92,6 +91,21 @@ async def test_giving_up_takes_the_right_owner_and_epoch(stores: Stores) -> None
     assert await stores.workers.claim("w1", 9, 9) == []
     await stores.workers.give_up("w1", claim.session_id, claim.epoch)
     assert len(await stores.workers.claim("w1", 9, 9)) == 1
+
+
+async def test_a_worker_is_told_what_it_owns(stores: Stores) -> None:
+    await make(stores, 3)
+    await stores.workers.renew("w1", 60)
+    a, b, c = sorted(await stores.workers.claim("w1", 9, 9), key=lambda x: x.session_id)
+    async with stores.sessions.locked("default", b.session_id) as locked:
+        assert locked is not None
+        await locked.deliver(message())
+    await stores.journal.append_batch([append(c, release=Release())])
+    assert await stores.workers.owned("w1") == [
+        Owned(a.session_id, 1, behind=False),
+        Owned(b.session_id, 1, behind=True),
+    ]
+    assert await stores.workers.owned("w2") == []
 
 
 async def test_a_worker_that_leaves_hands_over_at_once(stores: Stores) -> None:

@@ -4,11 +4,9 @@
 """
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Final
 
 from app.core.canonical import Json, action_digest, as_text, digest
-from app.core.context import assemble
 from app.core.effects import CallModel, CallTool, PrepareTurn
 from app.core.events import (
     Body,
@@ -19,7 +17,6 @@ from app.core.events import (
     Limits,
     ModelAnswered,
     ModelRef,
-    ModelRequested,
     PhaseEntered,
     Policy,
     PromptRef,
@@ -50,9 +47,9 @@ from app.core.inputs import (
     Verified,
 )
 from app.core.machine import decide
-from app.core.messages import AssistantMessage, sequence_fault
-from app.core.plan import owed, resting
+from app.core.plan import owed
 from app.core.state import State
+from tests.core.invariants import check_history, check_owed
 
 SECOND: Final = 1_000_000
 TRACE: Final = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
@@ -147,18 +144,15 @@ class Machine:
         if claimed:
             self.claim()
 
-    # --- inputs
-
     def give(self, given: Input) -> tuple[Body, ...]:
         """Decide upon an input and return the bodies that were decided."""
         before = self.state
         decision = decide(before, given)
         state: State | None = before
         for event in decision.events:
-            state = evolve(state, event)
-            check_history(state, event)
+            check_history(state := evolve(state, event), event)
         assert state == decision.state
-        assert given.at_us <= decision.state.at_us or not decision.events
+        assert all(event.at_us >= max(given.at_us, before.at_us) for event in decision.events)
         self.events.extend(decision.events)
         self.state = decision.state
         check_owed(self.state)
@@ -187,9 +181,8 @@ class Machine:
     def model_fails(
         self, fault: Fault, *, usage: Usage | None = None, jitter: float = 0.0
     ) -> tuple[Body, ...]:
-        spent = usage or Usage()
         key = self.owes_model().key
-        return self.give(ModelFaulted(self.now_us, key, fault, jitter, spent))
+        return self.give(ModelFaulted(self.now_us, key, fault, jitter, usage or Usage()))
 
     def ok(self, which: str, output: Json = "fine", *, notable: bool = False) -> tuple[Body, ...]:
         """Let a tool call in flight succeed; `which` is its id, or its name."""
@@ -215,9 +208,8 @@ class Machine:
         """Let a tool call in flight fail."""
         effect = self.owes_tool(which)
         fault = Fault.of(kind, f"it {kind.value}", sent=sent)
-        return self.give(
-            ToolFaulted(self.now_us, effect.key, effect.call.call_id, fault, 20, 2.0, 0.0)
-        )
+        which = effect.call.call_id
+        return self.give(ToolFaulted(self.now_us, effect.key, which, fault, 20, 2.0, 0.0))
 
     def step_ok(
         self, *calls: CallMade, output: Json = "fine", notable: bool = False
@@ -256,8 +248,6 @@ class Machine:
 
     def pass_s(self, seconds: float) -> None:
         self.now_us += int(seconds * SECOND)
-
-    # --- what is there
 
     def owes_model(self) -> CallModel:
         (effect,) = owed(self.state)
@@ -301,28 +291,6 @@ def shape(events: list[Event]) -> list[str]:
         f"{e.body.source}→{e.body.target}" if isinstance(e.body, PhaseEntered) else e.body.TYPE
         for e in events
     ]
-
-
-def check_history(state: State, event: Event) -> None:
-    """A history that is sent, and one that is left behind, is one that a provider takes."""
-    if isinstance(event.body, ModelRequested):
-        sent = assemble(state, event.body.purpose)
-        assert sequence_fault(sent) is None
-        roles = [type(m).__name__ for m in sent if type(m).__name__ != "ToolMessage"]
-        assert all(a == "AssistantMessage" or a != b for a, b in pairwise(roles))
-        assert all(m.calls or m.text.strip() for m in sent if isinstance(m, AssistantMessage))
-    if isinstance(event.body, TurnEnded):
-        assert sequence_fault(state.history) is None
-        assert state.calls == ()
-
-
-def check_owed(state: State) -> None:
-    """A session always owes something or rests; never two effects of one key, none in doubt."""
-    effects = owed(state)
-    assert len({e.key for e in effects}) == len(effects)
-    doubtful = {c.call.call_id for c in state.calls if c.in_doubt}
-    assert not [e for e in effects if isinstance(e, CallTool) and e.call.call_id in doubtful]
-    assert (resting(state) is None) == bool(effects)
 
 
 def refolded(machine: Machine) -> State:

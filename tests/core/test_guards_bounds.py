@@ -3,9 +3,16 @@
 import pytest
 
 from app.core import guards
-from app.core.events import Finish, GuardTripped, Limits, ModelRef, ModelRequested, Purpose, Usage
+from app.core.events import (
+    GuardTripped,
+    Limits,
+    ModelRef,
+    ModelRequested,
+    Purpose,
+    Usage,
+)
 from app.core.faults import Fault, FaultKind
-from app.core.lifecycle import DIGEST_ONLY, Status, StopReason
+from app.core.lifecycle import StopReason
 from app.core.plan import owed, time_left_us
 from tests.core.machine_kit import ONCE, SECOND, Machine, bad_call, call
 
@@ -180,93 +187,3 @@ def test_calls_beyond_the_fifth_get_an_error_each() -> None:
         session.ok(which)
     session.answer(*(call("echo", {"text": n}) for n in (5, 6, 7)))
     assert len(session.running()) == 3
-
-
-@pytest.mark.req("CTX-3", "API-9")
-def test_a_window_that_is_full_closes_without_the_tools() -> None:
-    session = Machine(model=ModelRef("m", context_window=230))
-    session.answer(call("echo"), usage=Usage(150, 40, model_calls=1))
-    session.ok("echo", "the fact")
-    assert requests(session) == [Purpose.STEP, Purpose.CLOSING]
-    session.answer(text="that much")
-    assert session.end.stop_reason is StopReason.CONTEXT_OVERFLOW
-
-
-@pytest.mark.case("C154")
-def test_a_window_that_never_fits_ends_at_once() -> None:
-    tiny = Machine(model=ModelRef("m", context_window=100))
-    assert requests(tiny) == []
-    assert tiny.end.stop_reason is StopReason.CONTEXT_OVERFLOW
-    refused = Machine()
-    refused.model_fails(Fault.of(FaultKind.CONTEXT_TOO_LONG, "maximum context length is 8192"))
-    assert refused.end.stop_reason is StopReason.CONTEXT_OVERFLOW
-    assert requests(refused) == [Purpose.STEP]
-
-
-@pytest.mark.req("API-9")
-@pytest.mark.parametrize("how", ["fails", "silent", "finish"])
-def test_the_closing_call_is_asked_once_and_its_failure_gives_the_digest(how: str) -> None:
-    session = Machine(Limits(max_steps=1))
-    session.step_ok(call("echo"), output="the fact")
-    if how == "fails":
-        session.model_fails(Fault.of(FaultKind.UNAVAILABLE, "down"))
-    elif how == "silent":
-        session.answer(text=" ")
-    else:
-        session.answer(finish=Finish("it is the fact", complete=True, confidence=0.7))
-        assert session.end.result.confidence == 0.7
-    assert session.end.stop_reason is StopReason.MAX_STEPS
-    assert session.end.status is Status.STOPPED
-    assert "the fact" in session.end.result.text
-    assert session.end.result.complete is False
-
-
-@pytest.mark.req("API-9", "LOOP-10")
-def test_the_reasons_without_a_closing_call() -> None:
-    by_spec = {StopReason.TOTAL_TIMEOUT, StopReason.MAX_COST, StopReason.SECURITY}
-    not_by_a_guard = {
-        StopReason.CANCELLED,
-        StopReason.UNRECOVERABLE_ERROR,
-        StopReason.MODEL_UNAVAILABLE,
-        StopReason.OUTPUT_INVALID,
-    }
-    assert by_spec | not_by_a_guard == DIGEST_ONLY
-
-
-@pytest.mark.req("LOOP-16")
-def test_precedence_withdrawal_is_told_before_errors_stop_and_errors_before_loops() -> None:
-    session = Machine(Limits(max_consecutive_errors=2, loop_threshold=2, max_steps=2))
-    for n in range(2):
-        session.answer(call("boom", {"n": n}))
-        session.fail("boom")
-    tripped = [e.body.guard for e in session.events if isinstance(e.body, GuardTripped)]
-    assert tripped == ["tool_withdrawn", "consecutive_errors"]
-    limits = Limits(max_steps=1)
-    assert guards.stop_after_step(limits, step=1, errors_running=0, loop="a loop") == (
-        StopReason.LOOP_DETECTED,
-        "a loop",
-    )
-
-
-@pytest.mark.req("LOOP-16", "TOOL-7", "TOOL-9")
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        (FaultKind.SECURITY, StopReason.SECURITY),
-        (FaultKind.REFUSED_REQUEST, StopReason.UNRECOVERABLE_ERROR),
-    ],
-)
-def test_what_is_no_matter_for_the_model_stops_before_anything_else(
-    kind: FaultKind, reason: StopReason
-) -> None:
-    read, ran = Machine(), Machine()
-    read.answer(call("echo"), call("pay", fault=Fault.of(kind, "not yours")))
-    ran.answer(call("echo"), call("pay", {"amount": 5}, effect=ONCE))
-    ran.fail("echo", kind)
-    for session in (read, ran):
-        assert session.end.stop_reason is reason
-        assert session.end.status is Status.FAILED
-        assert session.end.error is not None
-        assert session.end.error.kind is kind
-        assert len(session.results()) == 2
-    assert read.end.usage.tool_calls == 0

@@ -189,6 +189,7 @@ def test_another_tool_or_another_result_makes_equal_results_harmless() -> None:
     session.step_ok(call("echo", {"q": 2}), output="other than all of these", notable=True)
     session.step_ok(call("search", {"q": 4}), output="quite a different result", notable=True)
     session.step_ok(call("search", {"q": 5}), output="and one more that differs", notable=True)
+    session.step_ok(call("search", {"q": 6}), output="and one more that differs", notable=True)
     assert all(r.executed for r in session.results())
 
 
@@ -219,6 +220,7 @@ def test_a_tool_that_fails_or_gives_nothing_twice_is_withdrawn(output: str | Non
     session.answer(call("boom", {"n": 9}))
     assert session.results()[-1].executed is False
     assert error(session.results()[-1]).kind is FaultKind.UNAVAILABLE
+    assert trips(session).count("tool_withdrawn") == 1
 
 
 @pytest.mark.req("LOOP-8")

@@ -87,6 +87,22 @@ def test_a_crash_in_flight_leaves_doubt_that_no_worker_resolves() -> None:
 
 
 @pytest.mark.req("TOOL-10")
+@pytest.mark.case("C087")
+def test_what_was_done_before_the_wait_is_not_done_again_after_it() -> None:
+    session = crashed(call("echo"))
+    session.ok("echo")
+    session.pass_s(30)
+    session.claim(epoch=3)
+    session.ring("verification")
+    session.claim(epoch=4)
+    session.verify("t1_c1_1", happened=True)
+    assert session.state.usage.tool_calls == 2
+    assert session.state.usage.model_calls == 1
+    assert [r.call_id for r in session.results()] == ["t1_c1_2", "t1_c1_1"]
+    assert session.owes_model().attempt == 1
+
+
+@pytest.mark.req("TOOL-10")
 def test_a_person_is_asked_only_after_lease_and_timeout() -> None:
     session = crashed()
     assert session.ring("verification") == ()

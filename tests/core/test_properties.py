@@ -48,6 +48,7 @@ def lived(data: st.DataObject, limits: Limits, steps: int = 40) -> Machine:
 
 
 @pytest.mark.req("LOOP-1", "STATE-10", "CTX-7")
+@pytest.mark.case("C044")
 @LIVES
 @given(st.data(), LIMITS)
 def test_every_life_folds_ends_and_explains_itself(data: st.DataObject, limits: Limits) -> None:

@@ -1,4 +1,4 @@
-"""From turn to turn: messages, resume, cancel, close, and answers that are empty or incomplete."""
+"""From turn to turn: messages, resume, cancel, close; and what is refused as impossible."""
 
 from dataclasses import replace
 
@@ -6,8 +6,6 @@ import pytest
 
 from app.core.draft import Draft, IllegalTransitionError
 from app.core.events import (
-    Finish,
-    GuardTripped,
     Limits,
     ModelAnswered,
     ModelRequested,
@@ -19,9 +17,9 @@ from app.core.faults import Fault, FaultKind
 from app.core.inputs import Claimed, ModelReturned
 from app.core.lifecycle import Phase, Status, StopReason
 from app.core.machine import decide
-from app.core.messages import AssistantMessage, ToolMessage, UserMessage
+from app.core.messages import ToolMessage, UserMessage
 from app.core.plan import owed, resting
-from tests.core.machine_kit import ONCE, SECOND, Machine, begun, call, shape
+from tests.core.machine_kit import ONCE, SECOND, Machine, bad_call, begun, call, shape
 
 
 def done(text: str = "done") -> Machine:
@@ -34,6 +32,14 @@ def failed(kind: FaultKind) -> Machine:
     session = Machine()
     session.model_fails(Fault.of(kind, "no"))
     return session
+
+
+def test_a_new_session_owes_nothing_until_it_is_claimed() -> None:
+    session = Machine(claimed=False)
+    assert owed(session.state) == ()
+    assert resting(session.state) is None
+    session.claim()
+    assert session.owes_model().attempt == 1
 
 
 @pytest.mark.req("API-7")
@@ -211,58 +217,6 @@ def test_an_answer_after_the_cancel_changes_nothing() -> None:
     assert ended.history == (UserMessage("hi", 5),)
 
 
-@pytest.mark.req("LOOP-11")
-@pytest.mark.case("C026", "C013")
-def test_empty_answers_are_asked_again_twice_and_then_end() -> None:
-    session, patient = Machine(), Machine()
-    patient.step_ok(call("echo"))
-    for one in (session, patient):
-        one.answer(text="")
-        assert one.owes_model().attempt == 2
-        one.answer(text=" \n")
-    patient.answer(text="42")
-    assert patient.end.result.text == "42"
-    session.answer(text="")
-    assert session.end.stop_reason is StopReason.OUTPUT_INVALID
-    assert session.end.status is Status.STOPPED
-    assert shape(session.events).count("model.requested") == 2
-    silent = [m for m in patient.state.history if isinstance(m, AssistantMessage)]
-    assert all(m.calls or m.text.strip() for m in silent)
-
-
-@pytest.mark.req("LOOP-11")
-def test_finish_carries_completion_and_confidence_and_is_no_tool_call() -> None:
-    session = Machine()
-    session.answer(finish=Finish("the answer", complete=True, confidence=0.9))
-    assert session.end.result.text == "the answer"
-    assert (session.end.result.complete, session.end.result.confidence) == (True, 0.9)
-    assert session.end.usage.tool_calls == 0
-    assert "tool.intended" not in shape(session.events)
-
-
-@pytest.mark.req("LOOP-11")
-@pytest.mark.parametrize("missing", ["the date", None])
-def test_an_incomplete_answer_goes_on_once(missing: str | None) -> None:
-    session = Machine()
-    half = Finish("half", complete=False, missing=missing)
-    session.answer(finish=half)
-    told = [e.body for e in session.events if isinstance(e.body, GuardTripped)]
-    assert [t.guard for t in told] == ["incomplete_answer"]
-    session.answer(finish=half)
-    assert session.end.stop_reason is StopReason.FINAL_ANSWER
-    assert session.end.result.complete is False
-    last = Machine(Limits(max_steps=1))
-    last.answer(finish=half)
-    assert last.end.result.text == "half"
-
-
-def test_a_tool_call_in_plain_text_is_flagged_and_not_executed() -> None:
-    session = done('<tool_call>{"name": "pay"}</tool_call>')
-    (flag,) = [e.body.guard for e in session.events if isinstance(e.body, GuardTripped)]
-    assert flag == "unparsed_tool_call"
-    assert session.end.usage.tool_calls == 0
-
-
 @pytest.mark.req("CTX-7")
 def test_a_history_out_of_order_is_never_sent() -> None:
     orphan = ToolMessage("t0_c0_1", "w", "echo", "x", 1)
@@ -273,6 +227,20 @@ def test_a_history_out_of_order_is_never_sent() -> None:
     assert decision.state.ended is not None
     assert decision.state.ended.reason is StopReason.UNRECOVERABLE_ERROR
     assert "model.requested" not in shape(list(decision.events))
+
+
+@pytest.mark.req("CTX-7", "API-9")
+def test_nor_is_it_sent_by_the_closing_call() -> None:
+    session = Machine(Limits(max_steps=1))
+    orphan = ToolMessage("t0_c0_1", "w", "echo", "x", 1)
+    broken = replace(session.state, history=(orphan, *session.state.history))
+    refused = replace(bad_call("echo"), call_id="t1_c1_1", wire_id="w_1")
+    answer = ModelAnswered("", (refused,), Usage(1, 1, model_calls=1), "tool_calls", 1)
+    given = ModelReturned(session.now_us, session.owes_model().key, answer)
+    state = decide(broken, given).state
+    assert state.ended is not None
+    assert state.ended.reason is StopReason.MAX_STEPS
+    assert state.spent.model_calls == 1
 
 
 @pytest.mark.req("LOOP-1")

@@ -50,7 +50,8 @@ class MemoryLocked:
         self._row.wake_us = self._tables.now_us()
 
     async def recall(self, key: str) -> Remembered | None:
-        return self._tables.remembered.get((self._seen.tenant, key))
+        found = self._tables.remembered.get((self._seen.tenant, key))
+        return None if found is None else found[0]
 
     async def remember(self, record: Remember) -> None:
         if (record.tenant, record.key) in self._tables.remembered:

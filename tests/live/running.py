@@ -33,6 +33,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self.port = 0
         self.delay_s = 0.0
+        self.delay_in_s = 0.0
         self.bytes_in = 0
 
     @property
@@ -59,8 +60,8 @@ class Proxy:
         self._writers |= {writer, back[1]}
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(reader, back[1], 0.0))
-                group.create_task(self._pump(back[0], writer, None))
+                group.create_task(self._pump(reader, back[1], inwards=True))
+                group.create_task(self._pump(back[0], writer, inwards=False))
         finally:
             self._writers -= {writer, back[1]}
             for each in (writer, back[1]):
@@ -73,12 +74,12 @@ class Proxy:
         return await asyncio.open_connection(target.hostname, target.port)
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float | None
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, inwards: bool
     ) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
-                self.bytes_in += len(data) if delay_s is not None else 0
-                await asyncio.sleep(self.delay_s if delay_s is None else delay_s)
+                self.bytes_in += len(data) if inwards else 0
+                await asyncio.sleep(self.delay_in_s if inwards else self.delay_s)
                 writer.write(data)
                 await writer.drain()
         writer.transport.abort()

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from app.live.hot import RedisHotStates
 from app.live.link import Link
+from app.live.subscription import Subscription
 from app.runtime.errors import LiveUnavailable, StoreUnavailable
 from app.runtime.exchange import LiveEvent
 from app.runtime.records import Snapshot
@@ -68,7 +69,7 @@ async def test_a_cancelled_command_leaves_its_answer_to_nobody(proxy: Proxy, lin
 async def test_a_dead_redis_costs_nothing_per_call(proxy: Proxy, link: Link) -> None:
     hot = RedisHotStates(link)
     await proxy.stop()
-    await hot.put("ses_1", Snapshot(1, 1, b"x"))
+    assert await hot.get("ses_1") is None
     assert link.broken
     started = time.monotonic()
     for _ in range(1000):
@@ -170,6 +171,32 @@ async def test_one_subscription_connection_serves_every_reader(redis_url: str) -
 
 async def _none_left(admin: Redis) -> bool:
     return await admin.pubsub_numsub("surefoot:live:a") == [(b"surefoot:live:a", 0)]
+
+
+class Quiet:
+    """A listener that listens to nothing."""
+
+    def heard(self, channel: str, data: bytes) -> None:
+        raise AssertionError(channel, data)
+
+    def reconnected(self) -> None:
+        pass
+
+
+async def test_subscribing_ends_when_redis_knows_of_it(
+    proxy: Proxy, link: Link, redis_url: str
+) -> None:
+    subscription = Subscription(link, Quiet(), ["always"])
+    async with Redis.from_url(redis_url) as admin, asyncio.TaskGroup() as group:
+        running = group.create_task(subscription.run())
+        await until(lambda: subscription.connected)
+        proxy.delay_in_s = 0.1
+        await subscription.add("x")
+        assert await admin.pubsub_numsub("x") == [(b"x", 1)]
+        proxy.delay_in_s = 30.0
+        async with asyncio.timeout(5):
+            await subscription.add("y")  # never confirmed: followed without
+        running.cancel()
 
 
 async def test_leaving_and_joining_again_is_confirmed_anew(redis_url: str) -> None:

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from app.core.canonical import Json
 from app.core.faults import FaultKind
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.errors import ToolFailure
@@ -43,9 +42,8 @@ async def test_a_bad_expression_is_the_models_to_mend() -> None:
     ],
 )
 async def test_now_tells_the_clock_in_a_zone(zone: str | None, shown: str, weekday: str) -> None:
-    arguments: dict[str, Json] = {} if zone is None else {"timezone": zone}
     async with tools_for() as tools:
-        reply = await run(tools, NOW, **arguments)
+        reply = await run(tools, NOW, timezone=zone)
     assert reply.output == {"now": shown, "timezone": zone or "UTC", "weekday": weekday}
 
 

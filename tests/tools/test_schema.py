@@ -85,7 +85,7 @@ def test_nothing_given_means_no_parameters() -> None:
 
 @pytest.mark.case("C093")
 def test_references_are_inlined() -> None:
-    item: Json = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    item: dict[str, Json] = {**schema(id={"type": "integer"}), "required": ["id"]}
     prepared = good(
         {
             "$schema": "https://json-schema.org/draft/2020-12/schema",

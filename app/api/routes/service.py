@@ -76,6 +76,9 @@ class ServiceRoutes:
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations."""
+        return (*self._of_use(), *self._of_running())
+
+    def _of_use(self) -> tuple[Operation, ...]:
         return (
             Operation(
                 method="GET",
@@ -107,6 +110,10 @@ class ServiceRoutes:
                 also={503: "Not now; what is missing is named"},
                 open=True,
             ),
+        )
+
+    def _of_running(self) -> tuple[Operation, ...]:
+        return (
             Operation(
                 method="GET",
                 path="/metrics",

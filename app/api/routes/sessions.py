@@ -1,6 +1,5 @@
-"""Sessions: create, list, look at one, and read its trace."""
+"""Sessions: create, list, and look at one."""
 
-import asyncio
 import json
 from http import HTTPStatus
 from typing import Final
@@ -13,17 +12,15 @@ from app.api import describing, params
 from app.api.answers import answer, page, to_json
 from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.routing import EventStreamResponse, Operation
+from app.api.opening import cipher_of
+from app.api.routing import Operation
 from app.api.schemas import SessionIn, checked
-from app.api.shapes import EventList, SessionList, SessionOut
+from app.api.shapes import SessionList, SessionOut
 from app.api.sse import EventStream
 from app.api.waiting import unless_draining
-from app.core.lifecycle import ALIVE, Status
+from app.core.lifecycle import Status
 from app.runtime.creation import Wanted
-from app.runtime.follow import opened as opened_event
 from app.runtime.idempotency import Answer, Attempt
-from app.runtime.ports import SessionCipher
-from app.runtime.refusals import Conflict
 from app.runtime.sessions import Opened
 from app.runtime.views import session_json
 
@@ -32,7 +29,7 @@ _GOING_ON: Final = frozenset({Status.QUEUED, Status.RUNNING})
 
 
 class SessionRoutes:
-    """The operations on sessions as a whole, and on their traces."""
+    """The operations on sessions as a whole."""
 
     def __init__(self, services: ApiServices) -> None:
         """Use these services."""
@@ -70,20 +67,17 @@ class SessionRoutes:
         return EventStream(
             frames,
             draining=self._services.draining,
-            instance=request.url.path,
+            instance=request.scope["path"],
             headers=((b"location", _location(session_id).encode()),),
         )
 
     async def _waited(self, made: Answer, session_id: str, wait_s: int) -> Response:
         """Answer once the turn has ended or waits for somebody, or the time is over."""
         sessions = self._services.sessions
-        found = await sessions.get(TENANT, session_id)
-        if found.row.status in _GOING_ON and wait_s:
-            settling = self._services.follower.settle(
-                session_id, cipher_of(found), found.row.head, within_s=wait_s
-            )
+        if wait_s:
+            settling = self._services.follower.settle(session_id, 0, within_s=wait_s)
             await unless_draining(settling, self._services.draining)
-            found = await sessions.get(TENANT, session_id)
+        found = await sessions.get(TENANT, session_id)
         settled = found.row.status not in _GOING_ON
         status = HTTPStatus.OK if settled else HTTPStatus.CREATED
         response = answer(
@@ -115,34 +109,6 @@ class SessionRoutes:
         shown = rows[:limit]
         after = to_json(shown[-1].id if len(rows) > limit else None)
         return page([self._render(self._services.sessions.open(row)) for row in shown], after)
-
-    async def events(self, request: Request) -> Response:
-        """Return a page of the trace: the very bytes that were written."""
-        session_id = params.session_id(request)
-        limit, after = params.limit(request), params.after_seq(request) or 0
-        cipher = cipher_of(await self._services.sessions.get(TENANT, session_id))
-        sealed = await self._services.journal.read(session_id, after, limit + 1)
-        shown = [opened_event(event, cipher).payload for event in sealed[:limit]]
-        more = sealed[limit - 1].seq if len(sealed) > limit else None
-        return page(shown, to_json(more))
-
-    async def stream(self, request: Request) -> ASGIApp:
-        """Return the trace as it grows; 204 when it will not grow and all of it is read."""
-        session_id = params.session_id(request)
-        asked = params.after_seq(request) or 0
-        last = params.last_event_id(request)
-        forever = params.choice(request, "follow", frozenset({"session", "turn"})) == "session"
-        found = await self._services.sessions.get(TENANT, session_id)
-        row = found.row
-        after = min(asked if last is None else last, row.head)
-        forever = forever and row.status is not Status.CLOSED
-        if after >= row.head and not forever and row.status not in ALIVE:
-            return Response(status_code=HTTPStatus.NO_CONTENT)
-        frames = self._services.follower.follow(
-            session_id, cipher_of(found), after, forever=forever
-        )
-        draining: asyncio.Event = self._services.draining
-        return EventStream(frames, draining=draining, instance=request.url.path)
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations, those asked for most often first."""
@@ -176,36 +142,6 @@ class SessionRoutes:
             ),
             Operation(
                 method="GET",
-                path="/v1/sessions/{id}/stream",
-                id="streamSession",
-                summary="Follow the trace as Server-Sent Events",
-                detail="Events have their `seq` as id. A `Last-Event-ID` goes before `after`; one "
-                "that is no number is ignored, one beyond the end counts as the end.",
-                endpoint=self.stream,
-                tag="trace",
-                kind=EventStreamResponse,
-                also={204: "All is read, and no turn is alive"},
-                parameters=(
-                    describing.SESSION_ID,
-                    describing.AFTER_SEQ,
-                    describing.FOLLOW,
-                    describing.LAST_EVENT_ID,
-                ),
-                refuses=(404, 409),
-            ),
-            Operation(
-                method="GET",
-                path="/v1/sessions/{id}/events",
-                id="listEvents",
-                summary="Read a page of the trace",
-                endpoint=self.events,
-                tag="trace",
-                answers=EventList,
-                parameters=(describing.SESSION_ID, describing.AFTER_SEQ, describing.LIMIT),
-                refuses=(404, 409),
-            ),
-            Operation(
-                method="GET",
                 path="/v1/sessions",
                 id="listSessions",
                 summary="List sessions, newest first",
@@ -221,18 +157,6 @@ class SessionRoutes:
                 ),
             ),
         )
-
-
-def cipher_of(found: Opened) -> SessionCipher:
-    """Return the cipher of a session.
-
-    Raises:
-        Conflict: when its content was erased.
-
-    """
-    if found.cipher is None:
-        raise Conflict("The session's content was erased.", "session-erased")
-    return found.cipher
 
 
 def _location(session_id: str) -> str:

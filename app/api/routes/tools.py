@@ -15,7 +15,7 @@ from app.api.invoking import invoke
 from app.api.remembering import remembered
 from app.api.routing import Operation
 from app.api.schemas import InvokeIn, checked
-from app.api.shapes import InvokedOut, ToolIn, ToolList, ToolOut, ToolSaved
+from app.api.shapes import InvokedOut, ToolChangeIn, ToolIn, ToolList, ToolOut, ToolSaved
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.refusals import Conflict, NotFound
@@ -98,7 +98,7 @@ class ToolRoutes:
         content = await read_object(request, self._services.body_limit)
         if key is None:
             return None, content
-        route = f"{request.method} {request.url.path}"
+        route = f"{request.method} {request.scope['path']}"
         return Attempt.of(TENANT, key, route, canonical(content)), content
 
     async def _found(self, name: str) -> ToolSpec:
@@ -178,7 +178,7 @@ class ToolRoutes:
                 endpoint=self.change,
                 tag="tools",
                 answers=ToolSaved,
-                body=ToolIn,
+                body=ToolChangeIn,
                 parameters=(describing.TOOL_NAME,),
                 refuses=(404, 409),
             ),

@@ -77,11 +77,14 @@ class VerbRoutes:
         content = await read_object(request, self._services.body_limit, optional=True)
         if key is None:
             return session_id, None, content
-        route = f"{request.method} {request.url.path}"
+        route = f"{request.method} {request.scope['path']}"
         return session_id, Attempt.of(TENANT, key, route, canonical(content)), content
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations."""
+        return (*self._going_on(), *self._ending())
+
+    def _going_on(self) -> tuple[Operation, ...]:
         return (
             Operation(
                 method="POST",
@@ -110,6 +113,10 @@ class VerbRoutes:
                 parameters=_WITH_KEY,
                 refuses=(404, 409),
             ),
+        )
+
+    def _ending(self) -> tuple[Operation, ...]:
+        return (
             Operation(
                 method="POST",
                 path="/v1/sessions/{id}/cancel",

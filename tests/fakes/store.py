@@ -1,0 +1,300 @@
+"""Postgres in memory: journal, sessions, inboxes, workers and leases over the same rows.
+
+Each statement takes a moment, has its effect at once in the middle of it, and then its answer is
+on the way. Switches take away one protection each, so that a test can show what it is good for.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from app.runtime.ports import Clock
+from app.runtime.records import (
+    Append,
+    Appended,
+    Claim,
+    Fate,
+    HeadInfo,
+    InboxRow,
+    NewSession,
+    Owned,
+    Remember,
+    Remembered,
+    SealedEvent,
+    SessionRow,
+    Snapshot,
+)
+from tests.fakes.row import Locked, Row, row_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
+STALE_US = 60_000_000
+
+
+@dataclass(slots=True)
+class Switches:
+    """Protections of the store; all are on in Postgres."""
+
+    epoch: bool = True
+    head: bool = True
+    inbox_at_release: bool = True
+    living_owner: bool = True
+
+
+def statement(
+    body: Callable[Concatenate["MemoryStore", P], T],
+) -> Callable[Concatenate["MemoryStore", P], Coroutine[object, object, T]]:
+    """Give a method the two ways of a statement: there and back."""
+
+    @wraps(body)
+    async def run(self: "MemoryStore", *args: P.args, **kwargs: P.kwargs) -> T:
+        await asyncio.sleep(self.way_s)
+        answer = body(self, *args, **kwargs)
+        await asyncio.sleep(self.way_s)
+        return answer
+
+    return run
+
+
+@dataclass
+class MemoryStore:
+    """A `JournalStore`, `SessionStore` and `WorkerStore` over one set of dictionaries."""
+
+    clock: Clock
+    way_s: float = 0.0005
+    on: Switches = field(default_factory=Switches)
+    rows: dict[str, Row] = field(default_factory=dict)
+    events: dict[str, list[SealedEvent]] = field(default_factory=lambda: defaultdict(list))
+    leases: dict[str, int] = field(default_factory=dict)
+    remembered: dict[tuple[str, str], tuple[Remembered, int]] = field(default_factory=dict)
+    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    batches: list[list[str]] = field(default_factory=list)
+    watched: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def _alive(self, worker: str | None) -> bool:
+        return worker is not None and self.leases.get(worker, 0) > self.clock.now_us()
+
+    # --- the journal
+
+    @statement
+    def append_batch(self, batch: Sequence[Append]) -> list[Appended]:
+        assert len({entry.session_id for entry in batch}) == len(batch)
+        self.batches.append([entry.session_id for entry in batch])
+        fates = [self._append(entry) for entry in batch]
+        self._tell()
+        return fates
+
+    def _tell(self) -> None:
+        for watching in self.watched:
+            if not watching.done():
+                watching.set_result(None)
+        self.watched.clear()
+
+    def _append(self, entry: Append) -> Appended:
+        row = self.rows.get(entry.session_id)
+        if row is None or (self.on.epoch and row.epoch != entry.epoch):
+            return Appended(Fate.FENCED)
+        if self.on.head and row.head != entry.expected_head:
+            return Appended(Fate.FENCED)
+        if row.lock.locked():
+            return Appended(Fate.SKIPPED)
+        self.events[entry.session_id].extend(entry.events)
+        row.head, row.head_hash, row.facts = entry.head, entry.head_hash, entry.facts
+        row.inbox_seen = entry.inbox_seen
+        row.claims = 0 if entry.answered else row.claims
+        row.view = row.view if entry.view is None else entry.view
+        row.updated_at_us = self.clock.now_us()
+        drained = row.inbox_head == entry.inbox_seen or not self.on.inbox_at_release
+        if entry.release is None or not drained:
+            return Appended(Fate.WRITTEN, row.inbox_head, released=False)
+        row.owner, row.wake_us, row.timer_us = None, None, entry.release.timer_us
+        return Appended(Fate.WRITTEN, row.inbox_head, released=True)
+
+    @statement
+    def read(self, session_id: str, after: int, limit: int) -> list[SealedEvent]:
+        return [e for e in self.events.get(session_id, []) if e.seq > after][:limit]
+
+    @statement
+    def read_many(self, after: Mapping[str, int]) -> dict[str, list[SealedEvent]]:
+        found = {i: self.events.get(i, []) for i in after}
+        return {i: [e for e in found[i] if e.seq > seq] for i, seq in after.items()}
+
+    @statement
+    def heads(self, ids: Sequence[str]) -> dict[str, HeadInfo]:
+        return {i: self._head(self.rows[i]) for i in ids if i in self.rows}
+
+    def _head(self, row: Row) -> HeadInfo:
+        ended = row.facts.status not in {"active", "waiting"}
+        rests = row.owner is None and not row.due(self.clock.now_us(), timers=False)
+        idle = ended and rests and row.inbox_head == row.inbox_seen
+        return HeadInfo(row.head, row.head_hash, row.epoch, idle, row.owner, row.inbox_head)
+
+    @statement
+    def save_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
+        older = self.snapshots.get(session_id)
+        if older is None or older.seq <= snapshot.seq:
+            self.snapshots[session_id] = snapshot
+
+    @statement
+    def latest_snapshot(self, session_id: str) -> Snapshot | None:
+        return self.snapshots.get(session_id)
+
+    # --- sessions and inboxes
+
+    @statement
+    def create(self, new: NewSession, remember: Remember | None) -> Remembered | None:
+        if remember is not None:
+            known = self.remembered.get((remember.tenant, remember.key))
+            if known is not None:
+                return known[0]
+            self.keep(remember)
+        now = self.clock.now_us()
+        head = new.events[-1].seq
+        self.rows[new.id] = Row(new, new.facts, head, new.head_hash, new.created_at_us, now)
+        self.events[new.id] = list(new.events)
+        return None
+
+    @statement
+    def get(self, tenant: str, session_id: str) -> SessionRow | None:
+        row = self.rows.get(session_id)
+        return None if row is None or row.new.tenant != tenant else self._shown(row)
+
+    def _shown(self, row: Row) -> SessionRow:
+        return row_of(row, self.clock.now_us(), alive=self._alive(row.owner))
+
+    @statement
+    def page(
+        self,
+        tenant: str,
+        *,
+        after: str | None,
+        limit: int,
+        status: str | None,
+        agent: str | None,
+        tool: str | None,
+    ) -> list[SessionRow]:
+        shown = [self._shown(self.rows[i]) for i in sorted(self.rows, reverse=True)]
+        return [
+            row
+            for row in shown
+            if row.tenant == tenant
+            and (after is None or row.id < after)
+            and status in {None, row.status}
+            and agent in {None, row.agent}
+            and (tool is None or tool in row.facts.tools)
+        ][:limit]
+
+    @asynccontextmanager
+    async def locked(self, tenant: str, session_id: str) -> AsyncIterator[Locked | None]:
+        row = self.rows.get(session_id)
+        if row is None or row.new.tenant != tenant:
+            yield None
+            return
+        async with row.lock:
+            await asyncio.sleep(self.way_s)
+            locked = Locked(row, self._shown(row), self)
+            yield locked
+            await asyncio.sleep(self.way_s)
+            locked.commit(self.clock.now_us())
+
+    @statement
+    def inbox(self, session_id: str, after: int) -> list[InboxRow]:
+        row = self.rows.get(session_id)
+        return [] if row is None else [told for told in row.inbox if told.n > after]
+
+    @statement
+    def recall(self, tenant: str, key: str) -> Remembered | None:
+        return self.known(tenant, key)
+
+    @statement
+    def begin_remembering(self, record: Remember) -> Remembered | None:
+        known = self.remembered.get((record.tenant, record.key))
+        if known is not None and (known[0].status or known[1] > self.clock.now_us() - STALE_US):
+            return known[0]
+        self.keep(record)
+        return None
+
+    @statement
+    def finish_remembering(self, record: Remember) -> None:
+        known = self.known(record.tenant, record.key)
+        if known is None or known.status == 0:
+            self.keep(record)
+
+    def known(self, tenant: str, key: str) -> Remembered | None:
+        known = self.remembered.get((tenant, key))
+        return None if known is None else known[0]
+
+    def keep(self, record: Remember) -> None:
+        made = Remembered(record.body_hash, record.status, record.body)
+        self.remembered[record.tenant, record.key] = (made, self.clock.now_us())
+
+    # --- workers
+
+    @statement
+    def renew(self, worker: str, lease_s: float) -> None:
+        self.leases[worker] = self.clock.now_us() + round(lease_s * 1_000_000)
+
+    @statement
+    def claim(self, worker: str, limit: int, per_tenant: int) -> list[Claim]:
+        now = self.clock.now_us()
+        if not self._alive(worker):
+            return []
+        due = [r for r in self.rows.values() if r.due(now) and self._free(r)]
+        taken: list[Row] = []
+        of_tenant: Counter[str] = Counter()
+        for row in sorted(due, key=Row.due_at_us):
+            if len(taken) < limit and of_tenant[row.new.tenant] < per_tenant:
+                of_tenant[row.new.tenant] += 1
+                taken.append(row)
+        return [row.take(worker, now) for row in taken]
+
+    def _free(self, row: Row) -> bool:
+        owned = self.on.living_owner and self._alive(row.owner)
+        return not row.lock.locked() and not owned
+
+    @statement
+    def sweep(self) -> int:
+        now = self.clock.now_us()
+        owned = [r for r in self.rows.values() if r.owner is not None and r.wake_us is None]
+        lost = [r for r in owned if self._free(r)]
+        for row in lost:
+            row.wake_us = now
+        return len(lost)
+
+    @statement
+    def owned(self, worker: str) -> list[Owned]:
+        mine = [(i, r) for i, r in self.rows.items() if r.owner == worker]
+        return [Owned(i, r.epoch, r.inbox_head > r.inbox_seen) for i, r in mine]
+
+    @statement
+    def give_up(self, worker: str, session_id: str, epoch: int) -> None:
+        row = self.rows[session_id]
+        if (row.owner, row.epoch) == (worker, epoch):
+            row.owner, row.wake_us = None, self.clock.now_us()
+
+    @statement
+    def remove(self, worker: str) -> None:
+        self.leases.pop(worker, None)
+        for row in self.rows.values():
+            if row.owner == worker and row.wake_us is None:
+                row.wake_us = self.clock.now_us()
+
+    @statement
+    def any_alive(self) -> bool:
+        return any(self._alive(worker) for worker in self.leases)
+
+    # --- what a test does behind everybody's back
+
+    async def next_append(self, within_s: float = 1.0) -> None:
+        """Return once something was appended, or after this long."""
+        watching: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.watched.append(watching)
+        await asyncio.wait([watching], timeout=within_s)
+
+    def erase(self, session_id: str) -> None:
+        row = self.rows[session_id]
+        row.new = replace(row.new, key=replace(row.new.key, wrapped=b""))
