@@ -3,6 +3,7 @@
 PortError
   ├─ ModelFailure      a model call failed, with its fault and what it cost
   ├─ ToolFailure       a tool call failed, with its fault
+  ├─ Withheld          a tool call was not sent: its caller may not send it any more
   ├─ StoreUnavailable  Postgres cannot be reached now
   ├─ StoreRefused      Postgres refused a statement: trying it again will not help
   │    └─ KeyTaken     the idempotency key got another meaning meanwhile
@@ -37,6 +38,10 @@ class ToolFailure(PortError):  # noqa: N818 - a fault of the world, not of the p
         """Keep the fault."""
         super().__init__(fault.message)
         self.fault = fault
+
+
+class Withheld(PortError):  # noqa: N818 - a decision, not a failure
+    """Nothing of a tool call was sent: at its first byte the caller might not send it any more."""
 
 
 class StoreUnavailable(PortError):  # noqa: N818 - a condition that passes

@@ -294,6 +294,7 @@ class ToolPort(Protocol):
 
         Raises:
             ToolFailure: with the fault and whether it may have been sent.
+            Withheld: when the request might not be sent any more, and was not.
 
         """
 

@@ -7,7 +7,7 @@ just closing never makes their outcome uncertain; nothing here ever sends a requ
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -16,7 +16,7 @@ import httpx2
 
 from app.core.events import EffectClass
 from app.core.faults import Fault, FaultKind
-from app.runtime.errors import ToolFailure
+from app.runtime.errors import ToolFailure, Withheld
 from app.runtime.exchange import ToolReply, ToolRequest
 from app.runtime.ports import Clock
 from app.tools import redirects
@@ -38,13 +38,16 @@ _DEFAULTS: Final = {
 
 @dataclass(slots=True)
 class _Flight:
-    """Whether a request may have reached the other side."""
+    """Whether a request may have reached the other side, and whether it still may."""
 
     host: str
+    may_send: Callable[[], bool]
     sent: bool = False
 
     async def trace(self, name: str, _info: object) -> None:
         if name.endswith("send_request_headers.started"):
+            if not self.may_send():
+                raise Withheld(self.host)
             self.sent = True
 
 
@@ -77,6 +80,7 @@ class HttpTools:
 
         Raises:
             ToolFailure: when there is no good answer within the time.
+            Withheld: when it might not be sent any more.
 
         """
         spec = request.spec
@@ -85,7 +89,7 @@ class HttpTools:
         properties = spec.parameters.get("properties")
         known = properties if isinstance(properties, Mapping) else {}
         outgoing = build(spec.http, request.arguments, known=known, secrets=self._secrets)
-        flight = _Flight(outgoing.target.authority)
+        flight = _Flight(outgoing.target.authority, request.may_send)
         try:
             async with asyncio.timeout(request.timeout_s):
                 received = await self._exchange(outgoing, request, flight)

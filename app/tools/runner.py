@@ -6,7 +6,7 @@ from typing import assert_never
 from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolKind
-from app.runtime.errors import ToolFailure
+from app.runtime.errors import ToolFailure, Withheld
 from app.runtime.exchange import ToolReply, ToolRequest
 from app.tools.builtin import Builtins
 from app.tools.http import HttpTools
@@ -29,11 +29,12 @@ class Tools:
 
         Raises:
             ToolFailure: with the fault and whether it may have been sent.
+            Withheld: when it might not be sent any more.
 
         """
         try:
             return await self._dispatch(request)
-        except ToolFailure:
+        except (ToolFailure, Withheld):
             raise
         except asyncio.CancelledError as error:
             if _cancelled_from_outside():

@@ -11,6 +11,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
+from typing_extensions import override
+
 from tests.integration.client import Client, Json, Reader
 from tests.integration.process import Process
 from tests.integration.stack import Stack, Stacks
@@ -40,6 +42,7 @@ class Case:
     by: str = "takeover"
     says: str = "happened"
 
+    @override
     def __str__(self) -> str:
         """Name the case."""
         extra = [word for word in (self.by, self.says) if word not in {"takeover", "happened"}]
@@ -189,21 +192,3 @@ class _Run:
 
     def _keys(self) -> dict[str, set[str]]:
         return {t: {d.key for d in self._tools.received if d.tool == t} for t in TOOLS}
-
-
-async def run_all(stacks: Stacks, cases: list[Case]) -> dict[Case, Outcome | BaseException]:
-    """Run cases beside each other; what goes wrong in one is its own outcome."""
-    room = asyncio.Semaphore(AT_ONCE)
-    outcomes: dict[Case, Outcome | BaseException] = {}
-
-    async def one(case: Case) -> None:
-        async with room:
-            try:
-                outcomes[case] = await run(stacks, case)
-            except Exception as problem:  # noqa: BLE001 - raised again by the test of this case
-                outcomes[case] = problem
-
-    async with asyncio.TaskGroup() as group:
-        for case in cases:
-            group.create_task(one(case))
-    return outcomes

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import pytest
 import pytest_asyncio
 
-from tests.integration.crash import Case, Outcome, run_all
+from tests.integration.beside import Outcomes, wanted
+from tests.integration.crash import Case, Outcome, run
 from tests.integration.stack import Stacks, seen
 
 SIDES = ("before", "after")
@@ -69,32 +70,20 @@ _OF_CRASHES = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def outcomes(
-    request: pytest.FixtureRequest, stacks: Stacks
-) -> dict[Case, Outcome | BaseException]:
+async def outcomes(request: pytest.FixtureRequest, stacks: Stacks) -> Outcomes[Case, Outcome]:
     """The outcomes of those cases that are tested in this run."""
-    wanted: list[Case] = [
-        item.callspec.params["case"]  # type: ignore[misc]
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and item.module is request.module
-    ]
-    return await run_all(stacks, list(dict.fromkeys(wanted)))
-
-
-@pytest.fixture
-def outcome(case: Case, outcomes: dict[Case, Outcome | BaseException]) -> Outcome:
-    """The outcome of the test's case, or what went wrong in it."""
-    found = outcomes[case]
-    if isinstance(found, BaseException):
-        raise found
-    return found
+    made = Outcomes[Case, Outcome]()
+    cases = [case for case in wanted(request, "case") if isinstance(case, Case)]
+    await made.run(cases, lambda case: run(stacks, case))
+    return made
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.req("API-4", "STATE-1", "STATE-4", "TOOL-10", "API-3")
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_killed_at(case: Case, outcome: Outcome) -> None:
+def test_killed_at(case: Case, outcomes: Outcomes[Case, Outcome]) -> None:
+    outcome = outcomes.of(case)
     assert outcome.session["status"] == "completed"
     _check_doubt(case, outcome)
     _check_model(case, outcome)
