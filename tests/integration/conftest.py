@@ -1,10 +1,13 @@
 """What every test of real processes starts from."""
 
+import asyncio
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from app.storage.migrate import migrate
 from tests.integration.process import Nursery
 from tests.integration.stack import Stacks
 from tests.servers import REDIS_URL, Databases
@@ -24,6 +27,8 @@ def stacks(
     nursery: Nursery,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Stacks:
+    with ThreadPoolExecutor(1) as thread:  # here, since several stacks may be opened at once
+        thread.submit(asyncio.run, databases.template("migrated", migrate)).result()
     redis_url = os.environ.get(REDIS_URL) or request.getfixturevalue("valkey_server").url
     return Stacks(
         databases=databases,

@@ -10,7 +10,7 @@ The points are calls of ports; the adapters are replaced where the service is wi
     append  the journal's writes            claim    sessions being taken
     model   calls of a model                tool     calls of a tool
     spec    a tool's definition being read: after the durable intent, before the fence
-    hot     folded states going to Redis    publish  events going to other processes
+    hot     folded states going to Redis
 
 `after` is when the call has come back and nobody has seen its answer yet.
 """
@@ -25,7 +25,6 @@ from typing import ParamSpec, TypeVar
 
 from app.cli.main import main as surefoot
 from app.live.hot import RedisHotStates
-from app.live.hub import RedisHub
 from app.providers.registry import Models
 from app.runtime.catalog import Catalog
 from app.storage.journal import PostgresJournal
@@ -42,7 +41,6 @@ _PORTS: dict[str, tuple[type, str]] = {
     "tool": (Tools, "run"),
     "spec": (Catalog, "spec"),
     "hot": (RedisHotStates, "put"),
-    "publish": (RedisHub, "publish"),
 }
 
 
