@@ -22,7 +22,7 @@ class RealClock:
         return os.urandom(size)
 
     def jitter(self) -> float:
-        return random.random()  # noqa: S311 - spreads waits, guards nothing
+        return random.random()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / self._rate)

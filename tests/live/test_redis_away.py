@@ -38,7 +38,7 @@ async def test_a_cancelled_command_leaves_its_answer_to_nobody(proxy: Proxy, lin
     for key in keys:
         await hot.put(key, Snapshot(1, 1, key.encode()))
     proxy.delay_s = 0.02
-    chance = random.Random(7)  # noqa: S311 - a seeded test
+    chance = random.Random(7)
     answers: list[tuple[str, Snapshot | None]] = []
 
     async def read(key: str) -> None:
