@@ -32,9 +32,7 @@ class MemoryHub:
         return bool(self._readers[session_id])
 
     @asynccontextmanager
-    async def subscribe(
-        self, session_id: str
-    ) -> AsyncIterator[AsyncIterator[LiveEvent | None]]:
+    async def subscribe(self, session_id: str) -> AsyncIterator[AsyncIterator[LiveEvent | None]]:
         queue: asyncio.Queue[LiveEvent | None] = asyncio.Queue()
         await asyncio.sleep(self.way_s)
         self._readers[session_id].append(queue)

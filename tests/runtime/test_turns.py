@@ -6,10 +6,28 @@ from app.core.events import TurnEnded
 from tests.runtime.scripts import shop, weather
 from tests.runtime.world import World, seqs
 
-SHOP = """session.created turn.started session.claimed phase.entered phase.entered model.requested
- model.answered phase.entered tool.intended tool.finished phase.entered step.finished phase.entered
- phase.entered model.requested model.answered phase.entered step.finished phase.entered
- turn.ended""".split()
+SHOP = [
+    "session.created",
+    "turn.started",
+    "session.claimed",
+    "phase.entered",
+    "phase.entered",
+    "model.requested",
+    "model.answered",
+    "phase.entered",
+    "tool.intended",
+    "tool.finished",
+    "phase.entered",
+    "step.finished",
+    "phase.entered",
+    "phase.entered",
+    "model.requested",
+    "model.answered",
+    "phase.entered",
+    "step.finished",
+    "phase.entered",
+    "turn.ended",
+]
 
 
 @pytest.mark.req("API-1", "LOOP-1", "STATE-1")

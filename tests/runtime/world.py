@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from app.core.events import Event, Limits, Policy
+from app.core.evolve import fold
 from app.core.state import State
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
@@ -24,7 +25,6 @@ from app.runtime.sessions import Sessions
 from app.runtime.views import session_json
 from app.runtime.worker import Worker, WorkerOptions
 from app.runtime.writer import JournalWriter
-from app.core.evolve import fold
 from app.storage.codec import JsonCodec
 from app.storage.keys import MasterKeys
 from tests.fakes.clock import LoopClock
@@ -178,9 +178,7 @@ class World:
         assert answer.session_id is not None
         return answer.session_id
 
-    async def tell(
-        self, session_id: str, text: str, policy: Policy = Policy.REJECT
-    ) -> Answer:
+    async def tell(self, session_id: str, text: str, policy: Policy = Policy.REJECT) -> Answer:
         """Send a message."""
         return await self.sessions.message(TENANT, session_id, text, policy, None)
 
