@@ -81,10 +81,10 @@ audit: setup ## look for known vulnerabilities in the locked packages (needs the
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.lock
 
 docs: setup ## write the generated pages: docs/events.md and the diagram in docs/architecture.md
-	$(BIN)/python -m tests.tools.docs
+	$(BIN)/python -m tests.scripts.docs
 
 diagram: setup ## draw the packages of app/ and who imports whom, as text
-	@$(BIN)/python -m tests.tools.diagram
+	@$(BIN)/python -m tests.scripts.diagram
 
 clean: ## remove what the tools left (not .venv, not .surefoot)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov dist build .requirements .bench

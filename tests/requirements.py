@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 
-from tests.tools import trace
+from tests.scripts import trace
 
 Tests = list[tuple[str, str]]
 

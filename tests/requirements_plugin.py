@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import trace
+from tests.scripts import trace
 
 _MARKERS = ("req", "case")
 _RECORDER = pytest.StashKey["Recorder"]()

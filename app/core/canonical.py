@@ -26,7 +26,7 @@ def canonical(value: Json) -> Json:
 
 
 def _text(text: str) -> str:
-    """Fold the spaces of a line; in text of several lines, such as code, indentation has a sense."""
+    """Fold the spaces of a line; in several lines, such as code, indentation has a meaning."""
     lines = unicodedata.normalize("NFC", text).strip().splitlines()
     if len(lines) > 1:
         return "\n".join(line.rstrip() for line in lines)

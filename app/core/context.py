@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from app.core.canonical import as_text
 from app.core.events import Purpose, ToolFinished
@@ -72,6 +72,8 @@ def _parts(message: Message) -> list[str]:
             return ["assistant", message.text, *calls]
         case ToolMessage():
             return ["tool", message.name, message.content]
+        case _:
+            assert_never(message)
 
 
 def fault_text(fault: Fault) -> str:

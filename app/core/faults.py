@@ -9,7 +9,7 @@ Tools and providers only raise or return faults; none of them decides about retr
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 
 class FaultKind(StrEnum):
@@ -167,3 +167,5 @@ def respond(fault: Fault, attempt: int, policy: RetryPolicy, jitter: float) -> R
             if fault.retry_after_us is not None:
                 wait = max(wait, fault.retry_after_us)
             return Retry(wait) if wait <= policy.longest_wait_us else ToModel()
+        case fault_class:
+            assert_never(fault_class)

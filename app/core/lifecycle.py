@@ -4,7 +4,7 @@ The diagram in docs/architecture.md is drawn from `TRANSITIONS`.
 """
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 
 class Phase(StrEnum):
@@ -152,6 +152,8 @@ def rule(
             return Ruling.ACCEPT if status in ALIVE else Ruling.UNCHANGED
         case Verb.CLOSE:
             return Ruling.UNCHANGED if status is Status.CLOSED else Ruling.ACCEPT
+        case _:
+            assert_never(verb)
 
 
 def _rule_message(status: Status, pending: PendingKind | None, reason: StopReason | None) -> Ruling:

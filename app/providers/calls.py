@@ -8,7 +8,7 @@ import msgspec
 
 from app.core.canonical import Json
 from app.providers.text import clean
-from app.runtime.ports import RawCall
+from app.runtime.exchange import RawCall
 
 _MINTED: Final = "call_{}"
 

@@ -8,6 +8,8 @@ from app.core.canonical import Json
 from app.core.events import ModelRef
 
 DEFAULT_KEY_NAME: Final = "SUREFOOT_LLM_API_KEY"
+DEFAULT_WINDOW: Final = 128_000
+DEFAULT_ENCODING: Final = "o200k_base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ class ModelConfig:
     base_url: str
     api_key: str = field(default="", repr=False)
     key_name: str = DEFAULT_KEY_NAME
-    context_window: int = 128_000
-    encoding: str = "o200k_base"
+    context_window: int = DEFAULT_WINDOW
+    encoding: str = DEFAULT_ENCODING
     prices: Prices = Prices()
     profile: Profile = Profile()
     parameters: Mapping[str, Json] = field(default_factory=dict)

@@ -13,7 +13,8 @@ from app.providers.pool import Pool
 from app.providers.schemas import plain_schema
 from app.providers.wire import SchemaOf, ToolWriter
 from app.runtime.errors import ModelFailure
-from app.runtime.ports import Clock, ModelReply, ModelRequest
+from app.runtime.exchange import ModelReply, ModelRequest
+from app.runtime.ports import Clock
 
 
 class _Answers(Protocol):

@@ -15,7 +15,8 @@ from app.core.ids import call_id
 from app.core.messages import AssistantMessage
 from app.core.state import State
 from app.core.toolbox import FINISH, ToolSpec, nearest
-from app.runtime.ports import ArgumentReader, ModelReply, RawCall, Tokens
+from app.runtime.exchange import ModelReply, RawCall
+from app.runtime.ports import ArgumentReader, Tokens
 
 _CUT_OFF = frozenset({"length", "max_tokens"})
 

@@ -7,7 +7,8 @@ from typing import Final
 
 from app.core.effects import CallModel
 from app.core.state import State
-from app.runtime.ports import Hub, LiveEvent, SessionCipher
+from app.runtime.exchange import LiveEvent
+from app.runtime.ports import Hub, SessionCipher
 from app.runtime.sealing import DELTA_CONTEXT
 
 GATHER_S: Final = 0.05

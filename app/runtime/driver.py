@@ -28,6 +28,7 @@ from app.core.plan import Rest, due_timer, owed, resting, time_left_us
 from app.core.state import State
 from app.runtime.deltas import DeltaStream, Spawn
 from app.runtime.errors import PortError, StoreUnavailable
+from app.runtime.exchange import LiveEvent
 from app.runtime.inbox import read_inbox
 from app.runtime.lease import Lease
 from app.runtime.perform import LeaseInDoubtError, Performer, is_cancelled
@@ -36,7 +37,6 @@ from app.runtime.ports import (
     HotStates,
     Hub,
     JournalStore,
-    LiveEvent,
     Observer,
     SessionCipher,
     SessionStore,

@@ -3,8 +3,10 @@
 PortError
   ├─ ModelFailure      a model call failed, with its fault and what it cost
   ├─ ToolFailure       a tool call failed, with its fault
+  ├─ Withheld          a tool call was not sent: its caller may not send it any more
   ├─ StoreUnavailable  Postgres cannot be reached now
   ├─ StoreRefused      Postgres refused a statement: trying it again will not help
+  │    └─ KeyTaken     the idempotency key got another meaning meanwhile
   ├─ LiveUnavailable   Redis cannot be reached now
   ├─ Erased            the session's data key was destroyed
   ├─ Tampered          sealed bytes do not open: changed, or put in another place
@@ -38,12 +40,20 @@ class ToolFailure(PortError):  # noqa: N818 - a fault of the world, not of the p
         self.fault = fault
 
 
+class Withheld(PortError):  # noqa: N818 - a decision, not a failure
+    """Nothing of a tool call was sent: at its first byte the caller might not send it any more."""
+
+
 class StoreUnavailable(PortError):  # noqa: N818 - a condition that passes
     """Postgres cannot be reached, or lost the connection while a statement ran."""
 
 
 class StoreRefused(PortError):  # noqa: N818 - names the answer, as the others do
     """Postgres refused what was asked (bad data, a broken rule); the rest of a batch may pass."""
+
+
+class KeyTaken(StoreRefused):
+    """An idempotency key stands for something since a moment; `recall` tells what."""
 
 
 class LiveUnavailable(PortError):  # noqa: N818 - a condition that passes

@@ -1,6 +1,6 @@
 """What is handed over at the ports of models, tools and the live hub: requests and replies."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from app.core.canonical import Json
@@ -55,9 +55,17 @@ class ModelReply:
     ttft_ms: float | None
 
 
+def _always() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """One attempt at one call. The key is the same for every attempt of it."""
+    """One attempt at one call. The key is the same for every attempt of it.
+
+    `may_send` is asked when the first byte is about to go out: resolving and connecting take time,
+    in which the caller may have lost the right to send.
+    """
 
     tenant: str
     spec: ToolSpec
@@ -65,6 +73,7 @@ class ToolRequest:
     key: str
     traceparent: str
     timeout_s: float
+    may_send: Callable[[], bool] = _always
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from typing import Final
 
 from app.core.events import SessionClosed, TurnEnded, VerificationAsked
 from app.runtime.errors import StoreUnavailable
-from app.runtime.ports import Clock, Hub, JournalStore, LiveEvent, SessionCipher
+from app.runtime.exchange import LiveEvent
+from app.runtime.ports import Clock, Hub, JournalStore, SessionCipher
 from app.runtime.records import HeadInfo, SealedEvent
 from app.runtime.sealing import DELTA_CONTEXT, event_context
 
@@ -143,11 +144,12 @@ class Follower:
         return self._group.create_task(_pump(live, mailbox))
 
     async def follow(
-        self, session_id: str, cipher: SessionCipher, after: int, *, forever: bool = False
+        self, session_id: str, cipher: SessionCipher | None, after: int, *, forever: bool = False
     ) -> AsyncGenerator[Frame, None]:
         """Yield the trace after a sequence number until no turn is alive and all is read.
 
         `forever` goes on from turn to turn. A sign of life comes when nothing else did for a while.
+        Without a cipher the frames have no payload: enough for those who only wait.
         """
         async with self._mailbox(session_id, ends=not forever) as mailbox:
             cursor, items = after, None
@@ -174,7 +176,7 @@ class Follower:
                     yield PING
 
     async def _from_journal(
-        self, session_id: str, cipher: SessionCipher, after: int
+        self, session_id: str, cipher: SessionCipher | None, after: int
     ) -> AsyncIterator[Frame]:
         while True:
             try:
@@ -199,17 +201,15 @@ class Follower:
             return False  # the next comparison of heads tells
         return found is None or (found.idle and found.head <= cursor)
 
-    async def settle(
-        self, session_id: str, cipher: SessionCipher, after: int, *, within_s: float
-    ) -> None:
+    async def settle(self, session_id: str, after: int, *, within_s: float) -> None:
         """Return when the open turn has ended or waits for somebody, or when the time is over."""
         with contextlib.suppress(TimeoutError):
             async with (
                 asyncio.timeout(within_s),
-                contextlib.aclosing(self.follow(session_id, cipher, after)) as frames,
+                contextlib.aclosing(self.follow(session_id, None, after)) as frames,
             ):
                 async for frame in frames:
-                    if frame.type in WAITS:
+                    if frame.type in WAITS or frame.type in ENDS:
                         return
 
 
@@ -225,25 +225,30 @@ async def _pump(live: AsyncIterator[LiveEvent | None], mailbox: Mailbox) -> None
         mailbox.put(item)
 
 
-def opened(sealed: SealedEvent, cipher: SessionCipher) -> Frame:
+def opened(sealed: SealedEvent, cipher: SessionCipher | None) -> Frame:
     """Return a stored event as a frame: the very bytes that were written."""
-    plain = cipher.open(sealed.payload, event_context(sealed.seq))
-    return Frame(sealed.type, sealed.seq, plain)
+    return _frame(sealed.type, sealed.seq, sealed.payload, cipher)
+
+
+def _frame(kind: str, seq: int | None, payload: bytes, cipher: SessionCipher | None) -> Frame:
+    if cipher is None:
+        return Frame(kind, seq)
+    context = DELTA_CONTEXT if seq is None else event_context(seq)
+    return Frame(kind, seq, cipher.open(payload, context))
 
 
 def _in_order(
-    items: list[LiveEvent], cursor: int, cipher: SessionCipher
+    items: list[LiveEvent], cursor: int, cipher: SessionCipher | None
 ) -> tuple[list[Frame], int, bool]:
     """Return the frames that follow the cursor, the new cursor, and False at a gap."""
     frames: list[Frame] = []
     seen = [n for n, item in enumerate(items) if item.seq is not None and item.seq <= cursor]
     for item in items[seen[-1] + 1 :] if seen else items:  # deltas of what was read are stale
         if item.seq is None:
-            frames.append(Frame("delta", None, cipher.open(item.payload, DELTA_CONTEXT)))
+            frames.append(_frame("delta", None, item.payload, cipher))
         elif item.seq == cursor + 1:
             cursor = item.seq
-            plain = cipher.open(item.payload, event_context(item.seq))
-            frames.append(Frame(item.type, item.seq, plain))
+            frames.append(_frame(item.type, item.seq, item.payload, cipher))
         elif item.seq > cursor:
             return frames, cursor, False
     return frames, cursor, True

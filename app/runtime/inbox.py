@@ -27,9 +27,9 @@ def resume(cipher: SessionCipher, limits: Limits | None, turn: int) -> Delivery:
     return Delivery(InboxKind.RESUME, _sealed(cipher, content), subject=f"turn:{turn}")
 
 
-def cancel(cipher: SessionCipher, turn: int) -> Delivery:
-    """Return a request to end the turn; one for each turn."""
-    return Delivery(InboxKind.CANCEL, _sealed(cipher, {}), subject=f"turn:{turn}")
+def cancel(cipher: SessionCipher, head: int) -> Delivery:
+    """Return a request to end the turn; one for each point the journal has come to."""
+    return Delivery(InboxKind.CANCEL, _sealed(cipher, {}), subject=f"head:{head}")
 
 
 def close(cipher: SessionCipher) -> Delivery:

@@ -23,19 +23,10 @@ from app.core.state import State
 from app.core.toolbox import ToolSpec
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
-from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
+from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure, Withheld
+from app.runtime.exchange import ModelRequest, ToolReply, ToolRequest
 from app.runtime.lease import Lease
-from app.runtime.ports import (
-    Clock,
-    ModelPort,
-    ModelRequest,
-    Observer,
-    Prompts,
-    Tokens,
-    ToolPort,
-    ToolReply,
-    ToolRequest,
-)
+from app.runtime.ports import Clock, ModelPort, Observer, Prompts, Tokens, ToolPort
 
 MODEL_ATTEMPT_S: Final = 60.0
 NOTABLE_CHARS: Final = 16
@@ -135,7 +126,7 @@ class Performer:
         return await self._tool_returned(state, effect, reply, began_s)
 
     async def _send(self, tenant: str, state: State, effect: CallTool) -> ToolReply:
-        """Send one attempt; the lease is looked at last, immediately before."""
+        """Send one attempt; the lease is looked at before anything, and again at the first byte."""
         call = effect.call
         spec = await self.catalog.spec(tenant, ToolRef(call.name, call.version))
         if spec is None:
@@ -147,10 +138,14 @@ class Performer:
             key=idempotency_key(state.session_id, call.call_id),
             traceparent=self.observer.traceparent(state, effect.key),
             timeout_s=call.timeout_s,
+            may_send=self.lease.fresh,
         )
-        if not self.lease.fresh():
+        if not request.may_send():
             raise LeaseInDoubtError
-        return await self.tools.run(request)
+        try:
+            return await self.tools.run(request)
+        except Withheld:
+            raise LeaseInDoubtError from None
 
     async def _tool_returned(
         self, state: State, effect: CallTool, reply: ToolReply, began_s: float

@@ -11,25 +11,12 @@ from app.core.events import Event, ModelRef, PromptRef, ToolRef
 from app.core.state import State
 from app.core.toolbox import ToolSpec
 from app.runtime.exchange import (
-    Checked as Checked,
-)
-from app.runtime.exchange import (
-    LiveEvent as LiveEvent,
-)
-from app.runtime.exchange import (
-    ModelReply as ModelReply,
-)
-from app.runtime.exchange import (
-    ModelRequest as ModelRequest,
-)
-from app.runtime.exchange import (
-    RawCall as RawCall,
-)
-from app.runtime.exchange import (
-    ToolReply as ToolReply,
-)
-from app.runtime.exchange import (
-    ToolRequest as ToolRequest,
+    Checked,
+    LiveEvent,
+    ModelReply,
+    ModelRequest,
+    ToolReply,
+    ToolRequest,
 )
 from app.runtime.records import (
     Append,
@@ -307,6 +294,7 @@ class ToolPort(Protocol):
 
         Raises:
             ToolFailure: with the fault and whether it may have been sent.
+            Withheld: when the request might not be sent any more, and was not.
 
         """
 

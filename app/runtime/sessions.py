@@ -158,7 +158,7 @@ class Sessions:
             if ruling is Ruling.UNCHANGED:
                 return Answer(200, self.render(row), session_id)
             key = self._key(row)
-            asked = inbox.close(key) if verb is Verb.CLOSE else inbox.cancel(key, row.facts.turn)
+            asked = inbox.close(key) if verb is Verb.CLOSE else inbox.cancel(key, row.head)
             await locked.deliver(asked)
         await self.hub.nudge(session_id)
         await self._wait_settled(tenant, row, verb)
@@ -173,10 +173,9 @@ class Sessions:
         """
         waits = SETTLE_S if await self.workers.any_alive() else SETTLE_S + self.lease_s
         deadline = self.clock.boot_s() + waits
-        key = self._key(row)
         after = row.head
         while self.clock.boot_s() < deadline:
-            await self.follower.settle(row.id, key, after, within_s=SETTLE_SLICE_S)
+            await self.follower.settle(row.id, after, within_s=SETTLE_SLICE_S)
             now = (await self.get(tenant, row.id)).row
             done = now.status is Status.CLOSED if verb is Verb.CLOSE else now.inbox_drained
             if done:

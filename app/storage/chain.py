@@ -1,4 +1,4 @@
-"""Verifying a journal: nothing changed, removed, reordered or cut, and the index tells the truth."""
+"""Verifying a journal: nothing changed, removed, reordered or cut; the index tells the truth."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

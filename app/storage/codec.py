@@ -135,9 +135,9 @@ class JsonCodec:
     def decode_state(self, payload: bytes) -> State:
         """Return the state."""
         shape = _SHAPE.decode(payload)
-        history: tuple[Message, ...] = tuple(_MESSAGES[k].decode(raw) for k, raw in shape.history)
-        rest = {name: getattr(shape, name) for name in _STATE_FIELDS if name != "history"}
-        return State(**rest, history=history)
+        fields = {name: getattr(shape, name) for name in _STATE_FIELDS}
+        fields["history"] = tuple(_MESSAGES[kind].decode(raw) for kind, raw in fields["history"])
+        return State(**fields)
 
 
 def _body(kind: str, raw: bytes | msgspec.Raw) -> Body:

@@ -38,7 +38,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except _PASSING as error:
-        raise StoreUnavailable(f"Postgres: {error or type(error).__name__}") from error
+        raise StoreUnavailable(f"Postgres: {type(error).__name__} {error}") from error
     except asyncpg.PostgresError as error:
         raise StoreRefused(f"Postgres refused: {error}") from error
 

@@ -30,7 +30,7 @@ from app.core.events import (
 from app.core.faults import FaultKind
 from app.core.state import State
 from app.telemetry import names
-from app.telemetry.timeline import ModelTried, Stretch, ToolTried, TurnOver
+from app.telemetry.stretch import ModelTried, Stretch, ToolTried, TurnOver
 
 _SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
 _TURN_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 1000, 10000)

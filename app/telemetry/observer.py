@@ -26,7 +26,8 @@ from app.telemetry.logs import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.otel import SpanSink
 from app.telemetry.project import Projection, traceparent
-from app.telemetry.timeline import Stretch, stretches
+from app.telemetry.stretch import Stretch
+from app.telemetry.timeline import stretches
 
 
 class TelemetryObserver:

@@ -13,7 +13,7 @@ from app.core.events import SessionCreated, Usage
 from app.core.lifecycle import Status
 from app.core.state import State
 from app.telemetry import names
-from app.telemetry.timeline import ModelTried, PhaseLeft, Stretch, ToolTried, TurnOver
+from app.telemetry.stretch import ModelTried, PhaseLeft, Stretch, ToolTried, TurnOver
 
 Value = str | int | float | bool
 

@@ -4,7 +4,7 @@ A worker that takes a session over sees the same journal, so it finds the same s
 same beginnings; nothing is remembered between two commits but what `State` holds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,91 +23,21 @@ from app.core.events import (
     ToolAttempted,
     ToolFinished,
     ToolIntended,
-    Trace,
     TurnEnded,
     TurnStarted,
     Usage,
 )
 from app.core.faults import FaultKind
 from app.core.lifecycle import Phase
+from app.core.messages import UserMessage
 from app.core.state import CallStage, State
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The turn that a stretch belongs to."""
-
-    created: SessionCreated
-    trace: Trace
-    number: int
-    at_us: int
-    link: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseLeft:
-    """The machine was in a phase from `start_us` and left it for `target`."""
-
-    turn: Turn
-    phase: Phase
-    target: Phase
-    seq: int
-    step: int
-    start_us: int
-    end_us: int
-    guards: tuple[tuple[int, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTried:
-    """One attempt at a model call is over; `parent_seq` is where its phase was entered."""
-
-    turn: Turn
-    seq: int
-    attempt: int
-    step: int
-    parent_seq: int
-    start_us: int
-    end_us: int
-    usage: Usage
-    answer: ModelAnswered | None
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolTried:
-    """One attempt at a tool call is over."""
-
-    turn: Turn
-    call_id: str
-    name: str
-    seq: int
-    attempt: int
-    step: int
-    parent_seq: int
-    start_us: int
-    end_us: int
-    finished: ToolFinished | None
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnOver:
-    """A turn has ended."""
-
-    turn: Turn
-    end_us: int
-    step: int
-    epoch: int
-    ended: TurnEnded
-
-
-Stretch = PhaseLeft | ModelTried | ToolTried | TurnOver
+from app.telemetry.stretch import ModelTried, PhaseLeft, Stretch, ToolTried, Turn, TurnOver
 
 
 @dataclass(slots=True)
 class _Call:
     name: str
+    arguments: Mapping[str, object]
     seq: int
     attempt: int
     start_us: int
@@ -143,7 +73,12 @@ class _Walk:
         self.phase_seq, self.phase_at_us = before.phase_seq, before.phase_at_us
         if before.trace is not None and before.ended is None:
             self.turn = Turn(
-                before.created, before.trace, before.turn, before.turn_at_us, before.turn_link
+                before.created,
+                before.trace,
+                before.turn,
+                before.turn_at_us,
+                before.turn_link,
+                before.history,
             )
         request = before.request
         if request is not None:
@@ -154,13 +89,18 @@ class _Walk:
                 start = max(open_call.intended_at_us, open_call.not_before_us)
                 call = open_call.call
                 self.calls[call.call_id] = _Call(
-                    call.name, open_call.intended_seq, open_call.attempt, start
+                    call.name,
+                    call.arguments or {},
+                    open_call.intended_seq,
+                    open_call.attempt,
+                    start,
                 )
 
     def begin_turn(self, event: Event, body: TurnStarted) -> None:
         """A turn begins: its root span is known from here on."""
         if self.created is not None:
-            self.turn = Turn(self.created, body.trace, event.turn, event.at_us, body.link)
+            said = UserMessage(body.text, body.tokens)
+            self.turn = Turn(self.created, body.trace, event.turn, event.at_us, body.link, (said,))
         self.phase, self.phase_seq = None, 0
 
     def enter(self, event: Event, body: PhaseEntered) -> None:
@@ -238,7 +178,7 @@ class _Walk:
 
     def intend(self, event: Event, body: ToolIntended) -> None:
         """A tool call begins."""
-        self.calls[body.call_id] = _Call(body.name, event.seq, 1, event.at_us)
+        self.calls[body.call_id] = _Call(body.name, body.arguments, event.seq, 1, event.at_us)
 
     def attempted(self, event: Event, body: ToolAttempted) -> None:
         """An attempt failed and another follows."""
@@ -246,7 +186,9 @@ class _Walk:
         self._close_call(event, body.call_id, None, body.error.kind.value)
         if call is not None:
             start = max(event.at_us, body.retry_at_us)
-            self.calls[body.call_id] = _Call(call.name, call.seq, body.attempt, start)
+            self.calls[body.call_id] = _Call(
+                call.name, call.arguments, call.seq, body.attempt, start
+            )
 
     def finished(self, event: Event, body: ToolFinished) -> None:
         """A tool call is closed."""
@@ -274,6 +216,7 @@ class _Walk:
                 self.phase_seq,
                 call.start_us,
                 event.at_us,
+                call.arguments,
                 finished,
                 error,
             )

@@ -71,7 +71,7 @@ def _unknown(error: ValidationError, path: Sequence[str | int]) -> str:
     if not extra:
         return f"{_named(path)}: {_cut(error.message, _LONGEST_VALUE)}."
     close = nearest(extra[0], declared, 1)
-    hint = f"; did you mean `{close[0]}`?" if close else ""
+    hint = f"; did you mean `{close[0]}`?" if close else "."
     known = ", ".join(f"`{name}`" for name in islice(declared, 10)) or "none"
     return f"{_named([*path, extra[0]])} is not known{hint} Known: {known}."
 

@@ -5,10 +5,10 @@ or array written as JSON text, and leaving a default to be filled in. Nothing el
 """
 
 import copy
-import json
 from collections.abc import Mapping
 
 from app.core.canonical import Json
+from app.tools.hygiene import read_json
 
 _NESTED = {"object", "array"}
 
@@ -64,8 +64,8 @@ def _parsed(value: str, schema: Mapping[str, Json]) -> Json:
     if wanted is None or "string" in wanted or not wanted & _NESTED:
         return value
     try:
-        meant = json.loads(text)
-    except (ValueError, RecursionError):
+        meant, _ = read_json(text, strict=True)
+    except ValueError:
         return value
     kind = "object" if isinstance(meant, dict) else "array"
     return meant if kind in wanted else value

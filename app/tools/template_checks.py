@@ -37,6 +37,10 @@ def template_problems(http: HttpBody, known: frozenset[str]) -> Iterator[Problem
     """Yield what cannot work in a template, given the names of the tool's parameters."""
     yield from _url_problems(http.url)
     yield from _unknown("/http/url", http.url, known)
+    if any(c in name for name in names(http.url) for c in "/?&#"):
+        yield Problem(
+            "/http/url", "a parameter whose name has '/', '?', '&' or '#' cannot stand here"
+        )
     for name, value in http.headers.items():
         yield from _header_problems(name, value, known)
     for key, item in (http.query or {}).items():

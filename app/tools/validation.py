@@ -12,12 +12,15 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
+from referencing.exceptions import Unresolvable
+
 from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolSpec
-from app.runtime.ports import Checked
-from app.tools.explain import expected, explain
+from app.runtime.exchange import Checked
+from app.tools.explain import explain
 from app.tools.hygiene import UnfitJsonError, clean_text, read_json
+from app.tools.patterns import PatternError
 from app.tools.schema_walk import subschemas
 from app.tools.shaping import shape
 from app.tools.validator import Validator, validator_for
@@ -52,7 +55,7 @@ class Arguments:
         """Return the arguments of a call, or why it cannot run."""
         if len(raw) > MOST_CHARS:
             message = f"The arguments have {len(raw):,} characters; the most is {MOST_CHARS:,}."
-            return Checked(None, Fault.of(FaultKind.INVALID_ARGS, message, sent=False), _EMPTY)
+            return Checked(None, _invalid(message), _EMPTY)
         compiled = self._of(spec)
         if len(raw) > _IN_THREAD:
             return await asyncio.to_thread(_check, compiled, raw)
@@ -83,25 +86,33 @@ def _check(compiled: _Compiled, raw: str) -> Checked:
         value, replay = _read(raw)
     except json.JSONDecodeError as error:
         message = (
-            f"The arguments are not valid JSON: {error.msg} at character {error.pos + 1} of "
-            f"{len(raw)}. Send one complete JSON object."
+            f"The arguments are not valid JSON: {error.msg.removesuffix(' at')} at character "
+            f"{error.pos + 1} of {len(raw)}. Send one complete JSON object."
         )
         return _unreadable(message)
     except UnfitJsonError as error:
         return _unreadable(f"The arguments cannot be taken: {error}.")
     if not isinstance(value, dict):
-        wanted = expected({"type": "object"})
-        message = f"The arguments are {_kind(value)}; expected a JSON {wanted} of parameters."
-        return Checked(None, Fault.of(FaultKind.INVALID_ARGS, message, sent=False), _EMPTY)
-    if compiled.nodes * len(raw) > _MOST_WORK:
-        message = f"The arguments have {len(raw):,} characters, too many for so large a schema."
-        return Checked(None, Fault.of(FaultKind.INVALID_ARGS, message, sent=False), replay)
+        message = f"The arguments are {_kind(value)}; expected a JSON object of parameters."
+        return Checked(None, _invalid(message), _EMPTY)
+    fitted = _fitted(compiled, value, len(raw))
+    if isinstance(fitted, Fault):
+        return Checked(None, fitted, replay)
+    return Checked(fitted, None, replay)
+
+
+def _fitted(compiled: _Compiled, value: dict[str, Json], size: int) -> dict[str, Json] | Fault:
+    """Return the arguments shaped and valid, or why they are not."""
+    if compiled.nodes * size > _MOST_WORK:
+        return _invalid(f"The arguments have {size:,} characters, too many for so large a schema.")
     shaped = shape(value, compiled.schema)
-    problem = explain(compiled.validator.iter_errors(shaped))
-    if problem is not None or not isinstance(shaped, dict):
-        fault = Fault.of(FaultKind.INVALID_ARGS, problem or "Not an object.", sent=False)
-        return Checked(None, fault, replay)
-    return Checked(shaped, None, replay)
+    try:
+        problem = explain(compiled.validator.iter_errors(shaped))
+    except (Unresolvable, PatternError):  # stored by other means than a registration
+        return Fault.of(FaultKind.INTERNAL, "The tool's schema cannot be used.", sent=False)
+    if isinstance(shaped, dict) and problem is None:
+        return shaped
+    return _invalid(problem or "The arguments are not an object.")
 
 
 def _read(raw: str) -> tuple[Json, str | None]:
@@ -117,6 +128,10 @@ def _read(raw: str) -> tuple[Json, str | None]:
     if fenced or changed or "\0" in raw or text != raw.strip():
         return value, json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return value, None
+
+
+def _invalid(message: str) -> Fault:
+    return Fault.of(FaultKind.INVALID_ARGS, message, sent=False)
 
 
 def _unreadable(message: str) -> Checked:

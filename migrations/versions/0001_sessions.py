@@ -141,8 +141,10 @@ _INDEXES = (
     "create index sessions_wake on sessions (tenant, wake_at) where wake_at is not null",
     "create index sessions_timer on sessions (timer_at) where timer_at is not null",
     "create index sessions_owner on sessions (owner) where owner is not null",
-    "create unique index inbox_subject on inbox (session_id, kind, subject)"
-    " where subject is not null",
+    (
+        "create unique index inbox_subject on inbox (session_id, kind, subject)"
+        " where subject is not null"
+    ),
 )
 
 # The journal is append-only. Erasure and retention say so first, in their own transaction:

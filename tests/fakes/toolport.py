@@ -1,114 +1,71 @@
-"""Tools: their definitions, what they do, how often each call was delivered and carried out."""
+"""A tools port and an argument reader that do as they are told, and remember what they were asked.
 
-import asyncio
+tools = FakeTools({"echo": lambda request: dict(request.arguments), "pay": fault})
+"""
+
 import json
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.canonical import Json
-from app.core.events import EffectClass, ToolRef
 from app.core.faults import Fault, FaultKind
-from app.core.toolbox import ToolKind, ToolSpec
+from app.core.toolbox import ToolSpec
+from app.runtime.errors import ToolFailure
 from app.runtime.exchange import Checked, ToolReply, ToolRequest
 
-Behaviour = Callable[[ToolRequest], Awaitable[Json]]
+Answer = Fault | ToolReply | Callable[[ToolRequest], Json]
+"""A fault to fail with, a reply to give, or a function that makes the output."""
 
 
-def spec(name: str, effect: EffectClass = EffectClass.READ, **more: object) -> ToolSpec:
-    """Return a tool that takes any arguments."""
-    base = ToolSpec(name, 1, ToolKind.HTTP, f"The tool {name}.", {"type": "object"}, effect=effect)
-    return base if not more else _with(base, more)
+@dataclass(slots=True)
+class FakeTools:
+    """A `ToolPort`. A list of answers is used up in order, its last one for ever."""
 
-
-def _with(base: ToolSpec, more: dict[str, object]) -> ToolSpec:
-    fields = {name: getattr(base, name) for name in ToolSpec.__slots__}
-    return ToolSpec(**{**fields, **more})
-
-
-SPECS = (
-    spec("calculate"),
-    spec("get_weather"),
-    spec("create_reminder", EffectClass.ONCE),
-    spec("save_note", EffectClass.IDEMPOTENT),
-    spec("slow"),
-    spec("boom"),
-)
-
-
-async def _answer(request: ToolRequest) -> Json:
-    return {"tool": request.spec.name, "arguments": dict(request.arguments)}
-
-
-@dataclass
-class ScriptedTools:
-    """A `ToolPort`. The effect of a call happens in the middle of the time it takes."""
-
-    behaviours: dict[str, Behaviour] = field(default_factory=dict)
-    takes_s: float = 0.05
-    delivered: Counter[str] = field(default_factory=Counter)
-    done: Counter[str] = field(default_factory=Counter)
-    keys: list[str] = field(default_factory=list)
-    cut: int = 0
-    running: int = 0
-    most_running: int = 0
+    answers: Mapping[str, Answer | Sequence[Answer]] = field(default_factory=dict)
+    requests: list[ToolRequest] = field(default_factory=list)
 
     async def run(self, request: ToolRequest) -> ToolReply:
+        """Give the next answer of the tool."""
         name = request.spec.name
-        self.delivered[name] += 1
-        self.keys.append(request.key)
-        self.running += 1
-        self.most_running = max(self.running, self.most_running)
-        try:
-            await asyncio.sleep(self.takes_s / 2)
-            output = await self.behaviours.get(name, _answer)(request)
-            self.done[name] += 1
-            await asyncio.sleep(self.takes_s / 2)
-        except asyncio.CancelledError:
-            self.cut += 1
-            raise
-        finally:
-            self.running -= 1
-        return ToolReply(output, None)
+        earlier = sum(1 for asked in self.requests if asked.spec.name == name)
+        self.requests.append(request)
+        if name not in self.answers:
+            message = f"{name} is not scripted"
+            raise ToolFailure(Fault.of(FaultKind.INTERNAL, message, sent=False))
+        answer = self.answers[name]
+        if isinstance(answer, Sequence):
+            answer = answer[min(earlier, len(answer) - 1)]
+        if isinstance(answer, Fault):
+            raise ToolFailure(answer)
+        if isinstance(answer, ToolReply):
+            return answer
+        return ToolReply(answer(request), None)
+
+    def count(self, name: str) -> int:
+        """Return how often a tool was run."""
+        return sum(1 for request in self.requests if request.spec.name == name)
+
+    def keys(self, name: str) -> set[str]:
+        """Return the idempotency keys with which a tool was run."""
+        return {request.key for request in self.requests if request.spec.name == name}
 
 
-class FewTools:
-    """A `ToolStore` that holds these tools, for every tenant."""
-
-    def __init__(self, *specs: ToolSpec) -> None:
-        self.specs = {one.name: one for one in specs}
-
-    async def save(self, tenant: str, spec: ToolSpec, *, create: bool) -> ToolSpec | None:
-        del tenant
-        if (spec.name in self.specs) is create:
-            return None
-        self.specs[spec.name] = spec
-        return spec
-
-    async def current(self, tenant: str) -> list[ToolSpec]:
-        del tenant
-        await asyncio.sleep(0)
-        return list(self.specs.values())
-
-    async def version(self, tenant: str, ref: ToolRef) -> ToolSpec | None:
-        del tenant
-        await asyncio.sleep(0)
-        return self.specs.get(ref.name)
-
-    async def delete(self, tenant: str, name: str) -> bool:
-        del tenant
-        return self.specs.pop(name, None) is not None
-
-
-class JsonArguments:
-    """An `ArgumentReader` that takes every JSON object."""
+class FakeArguments:
+    """An `ArgumentReader` that takes every JSON object in which nothing required is missing."""
 
     async def read(self, spec: ToolSpec, raw: str) -> Checked:
+        """Return the object, or a fault."""
         try:
-            given = json.loads(raw or "{}")
+            value = json.loads(raw or "{}")
         except ValueError:
-            given = None
-        if isinstance(given, dict):
-            return Checked(given, None, None)
-        fault = Fault.of(FaultKind.INVALID_ARGS, f"{spec.name} takes a JSON object.")
-        return Checked(None, fault, "{}")
+            fault = Fault.of(FaultKind.UNREADABLE_CALL, "The arguments are not valid JSON.")
+            return Checked(None, fault, "{}")
+        if not isinstance(value, dict):
+            fault = Fault.of(FaultKind.INVALID_ARGS, "The arguments are not an object.")
+            return Checked(None, fault, "{}")
+        required = spec.parameters.get("required")
+        missing = [n for n in required if n not in value] if isinstance(required, list) else []
+        if missing:
+            fault = Fault.of(FaultKind.INVALID_ARGS, f"Parameter `{missing[0]}` is missing.")
+            return Checked(None, fault, None)
+        return Checked(value, None, None if raw else "{}")

@@ -3,7 +3,7 @@
 import pytest
 
 from tests import requirements
-from tests.tools import trace
+from tests.scripts import trace
 
 PASSES = """
 import pytest

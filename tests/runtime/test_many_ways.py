@@ -20,7 +20,7 @@ from app.runtime.follow import Frame
 from app.runtime.refusals import Refused
 from tests.fakes.loop import VirtualLoop
 from tests.fakes.models import calls, results, says
-from tests.fakes.toolport import SPECS
+from tests.fakes.scripted_tools import SPECS
 from tests.runtime.world import TENANT, Node, World, seqs
 
 SEEDS = 40

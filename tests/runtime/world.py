@@ -31,9 +31,9 @@ from tests.fakes.clock import LoopClock
 from tests.fakes.interposed import Between, interposed
 from tests.fakes.live import MemoryHot, MemoryHub
 from tests.fakes.models import ScriptedModel
+from tests.fakes.scripted_tools import SPECS, FewTools, JsonArguments, ScriptedTools
 from tests.fakes.small import KeepingObserver, OnePrompt, QuarterTokens
 from tests.fakes.store import MemoryStore
-from tests.fakes.toolport import SPECS, FewTools, JsonArguments, ScriptedTools
 
 TENANT = "default"
 LEASE_S = 15.0

@@ -146,10 +146,10 @@ async def _serve(port: int, script: Script, delay_s: float) -> None:
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
     chosen = _with_delay(script, delay_s) if delay_s else script
     async with ScriptedModel(chosen, port=port, strict=False, keep_requests=False) as model:
-        print(model.base_url, flush=True)  # noqa: T201 - it is how the caller learns the port
+        print(model.base_url, flush=True)
         await stop.wait()
         summary = {"requests": model.count, "violations": model.violations[:5]}
-        print(json.dumps(summary), flush=True)  # noqa: T201 - said to whoever started it
+        print(json.dumps(summary), flush=True)
 
 
 def main() -> None:

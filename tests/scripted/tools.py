@@ -165,7 +165,7 @@ async def _serve(port: int) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
     async with ScriptedTools(port=port) as tools:
-        print(tools.root, flush=True)  # noqa: T201 - it is how the caller learns the port
+        print(tools.root, flush=True)
         await stop.wait()
 
 

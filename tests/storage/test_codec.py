@@ -34,7 +34,10 @@ from app.storage.codec import JsonCodec, from_rfc3339, rfc3339
 CODEC = JsonCodec()
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,

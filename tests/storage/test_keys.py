@@ -13,7 +13,7 @@ from app.runtime.errors import Erased, KeyMissing, Tampered
 from app.runtime.records import SealedEvent, WrappedKey
 from app.storage.chain import FaultOfChain, verify_chain
 from app.storage.codec import JsonCodec
-from app.storage.keys import KeyFormatError, MasterKeys, make_dev_keys, parse_keys
+from app.storage.keys import AesCipher, KeyFormatError, MasterKeys, make_dev_keys, parse_keys
 
 ONE, TWO = bytes(range(32)), bytes(range(32, 64))
 B64 = base64.b64encode(ONE).decode()
@@ -67,6 +67,12 @@ def test_a_sealed_text_opens_only_in_its_place() -> None:
     for attempt in attempts:
         with pytest.raises(Tampered):
             attempt()
+
+
+def test_even_under_one_data_key_a_text_belongs_to_its_session() -> None:
+    sealed = AesCipher("ses_1", ONE, TWO).seal(b"x", b"view")
+    with pytest.raises(Tampered):
+        AesCipher("ses_2", ONE, TWO).open(sealed, b"view")
 
 
 def test_keys_change_and_old_sessions_stay_readable() -> None:
@@ -132,9 +138,7 @@ class Journal:
         return self.codec.decode(self.cipher.open(row.payload, b"event:%d" % row.seq))
 
     def fault(self, rows: list[SealedEvent]) -> tuple[int, FaultOfChain] | None:
-        broken = verify_chain(
-            rows, self.cipher, head=5, head_hash=self.head_hash, opener=self.open
-        )
+        broken = verify_chain(rows, self.cipher, head=5, head_hash=self.head_hash, opener=self.open)
         return (broken.seq, broken.fault) if broken else None
 
 

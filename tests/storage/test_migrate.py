@@ -18,7 +18,10 @@ from app.storage.schema import METADATA
 from tests.house.source import ROOT
 from tests.waiting import until
 
-_RUN = "import asyncio, sys; from app.storage.migrate import migrate; asyncio.run(migrate(sys.argv[1]))"
+_RUN = (
+    "import asyncio, sys; from app.storage.migrate import migrate; "
+    "asyncio.run(migrate(sys.argv[1]))"
+)
 
 
 async def _start(dsn: str, code: str = _RUN) -> asyncio.subprocess.Process:
@@ -55,12 +58,14 @@ async def test_five_processes_at_once(database_url: str) -> None:
 async def test_a_holder_that_is_killed_half_way_is_recovered(database_url: str) -> None:
     # The one to be killed stops after its tables are made, still in its transaction.
     stalling = _RUN.replace(
-        "asyncio.run(", "import app.storage.migrate as m; real = m.upgrade; "
-        "m.upgrade = lambda *a: (real(*a), __import__('time').sleep(600)); asyncio.run("
+        "asyncio.run(",
+        "import app.storage.migrate as m; real = m.upgrade; "
+        "m.upgrade = lambda *a: (real(*a), __import__('time').sleep(600)); asyncio.run(",
     )
     stalled = await _start(database_url, stalling)
     watcher = await asyncpg.connect(database_url)
     try:
+
         async def holds() -> bool:
             return bool(
                 await watcher.fetchval(

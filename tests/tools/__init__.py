@@ -1,1 +1,1 @@
-"""What the Makefile runs from the tests: traceability and the diagram."""
+"""The tools room: registration, arguments, templates, egress, HTTP, built-ins."""

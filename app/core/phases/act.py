@@ -1,5 +1,7 @@
 """ACT: in what order the admitted calls run, and what an outcome leads to."""
 
+from typing import assert_never
+
 from app.core.context import content_of
 from app.core.draft import Draft
 from app.core.events import (
@@ -151,6 +153,8 @@ def faulted(draft: Draft, failed: ToolFaulted) -> None:
             else:
                 _close_failed(draft, open_call, failed)
             advance(draft)
+        case _:
+            assert_never(response)
 
 
 def _fatal(

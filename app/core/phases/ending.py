@@ -48,7 +48,6 @@ def stop(draft: Draft, reason: StopReason, detail: str) -> None:
     size = next_input(state, Purpose.CLOSING)
     buys = (
         reason not in DIGEST_ONLY
-        and state.spent.model_calls > 0
         and guards.closing_affordable(state.limits, state.spent, size)
         and guards.within_cost(state.limits, state.model, state.spent, size)
         and guards.fits_window(state.model, size)

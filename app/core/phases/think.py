@@ -1,6 +1,7 @@
 """THINK: what the model's answer, or the lack of one, means for the turn."""
 
 from dataclasses import replace
+from typing import assert_never
 
 from app.core import guards
 from app.core.context import digest, next_input
@@ -152,6 +153,8 @@ def faulted(draft: Draft, failed: ModelFaulted) -> None:
             too_long = fault.kind is FaultKind.CONTEXT_TOO_LONG
             reason = StopReason.CONTEXT_OVERFLOW if too_long else StopReason.MODEL_UNAVAILABLE
             _give_up(draft, failed, attempt, reason)
+        case _:
+            assert_never(response)
 
 
 def _give_up(draft: Draft, failed: ModelFaulted, attempt: int, reason: StopReason) -> None:

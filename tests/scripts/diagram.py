@@ -4,7 +4,7 @@ import tomllib
 
 import grimp
 
-from tests.tools.trace import ROOT
+from tests.scripts.trace import ROOT
 
 
 def main() -> None:

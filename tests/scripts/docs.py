@@ -1,6 +1,6 @@
 """Write the generated parts of the docs from the code; a house test holds them against it.
 
-`python -m tests.tools.docs` writes docs/events.md and the transition diagram in
+`python -m tests.scripts.docs` writes docs/events.md and the transition diagram in
 docs/architecture.md.
 """
 
@@ -33,8 +33,8 @@ def events_page() -> str:
         "",
         "Every event of a trace, as `GET /v1/sessions/{id}/events` and the stream give it:",
         '`{"seq", "type", "v", "at", "turn", "step", "phase", "data"}`. This page is generated',
-        "from `app/core/events.py` and is part of the contract: a field is never removed or changed in",
-        "meaning without a new `v`, and old versions are lifted when they are read.",
+        "from `app/core/events.py` and is part of the contract: a field is never removed or",
+        "changed in meaning without a new `v`, and old versions are lifted when they are read.",
         "",
     ]
     shown: dict[str, type] = {}
@@ -135,4 +135,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-

@@ -1,0 +1,1 @@
+"""The HTTP edge: requests become calls of use cases, answers and refusals become bytes."""

@@ -1,0 +1,37 @@
+"""Puts the HTTP API together."""
+
+from starlette.types import ASGIApp
+
+from app.api.deps import ApiServices
+from app.api.edge import Edge
+from app.api.routes.service import ServiceRoutes
+from app.api.routes.sessions import SessionRoutes
+from app.api.routes.tools import ToolRoutes
+from app.api.routes.trace import TraceRoutes
+from app.api.routes.verbs import VerbRoutes
+from app.api.routing import Api, Document
+
+Application = ASGIApp
+"""What a server runs."""
+
+
+def create_app(services: ApiServices) -> Application:
+    """Return the ASGI application; it starts and stops nothing by itself."""
+    return Edge(create_api(services, services.version), services)
+
+
+def create_api(services: ApiServices, version: str) -> Api:
+    """Return the routes with their document, without the edge around them."""
+
+    def document() -> Document:
+        return api.openapi()
+
+    operations = (
+        *SessionRoutes(services).operations(),
+        *TraceRoutes(services).operations(),
+        *VerbRoutes(services).operations(),
+        *ToolRoutes(services).operations(),
+        *ServiceRoutes(services, document).operations(),
+    )
+    api = Api(operations, version)
+    return api

@@ -1,0 +1,88 @@
+"""What the HTTP edge needs, handed over once by the wiring."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from app.core.toolbox import ToolSpec
+from app.runtime.catalog import Catalog
+from app.runtime.creation import Creation
+from app.runtime.follow import Follower
+from app.runtime.ports import (
+    ArgumentReader,
+    Clock,
+    JournalStore,
+    Keyring,
+    ModelPort,
+    Observer,
+    SessionStore,
+    ToolPort,
+    ToolStore,
+)
+from app.runtime.sessions import Sessions
+
+TENANT: Final = "default"
+"""Whose everything is, until keys are resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """Whether a key is asked for, and the one that is right; a missing key lets nobody in."""
+
+    required: bool
+    admin_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedTool:
+    """A registration that was accepted, and what could be better about it."""
+
+    spec: ToolSpec
+    lint_score: int
+    lint_warnings: tuple[str, ...]
+
+
+class ToolParser(Protocol):
+    """Reads the body of a registration."""
+
+    def __call__(self, body: dict[str, object], *, version: int, name: str | None) -> ParsedTool:
+        """Return the tool; `name` is that of the path, where it has one.
+
+        Raises:
+            Invalid: naming each field at fault.
+            NotSupported: when a field asks for something that is not built yet.
+
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiServices:
+    """Everything the routes use. One for the whole process.
+
+    `store` and `journal` are used for reading and for idempotency records, never to change a
+    session. `ready` answers at least `{"ready": bool}`, with what is missing. `draining` is set
+    when the process begins to end: streams and waiting requests then end at once.
+    """
+
+    creation: Creation
+    sessions: Sessions
+    follower: Follower
+    store: SessionStore
+    journal: JournalStore
+    keyring: Keyring
+    clock: Clock
+    catalog: Catalog
+    tool_store: ToolStore
+    tool_port: ToolPort
+    argument_reader: ArgumentReader
+    parse_tool: ToolParser
+    describe_tool: Callable[[ToolSpec], Mapping[str, object]]
+    models: ModelPort
+    observer: Observer
+    ready: Callable[[], Awaitable[Mapping[str, object]]]
+    metrics: Callable[[], bytes]
+    auth: Auth
+    version: str
+    body_limit: int = 1 << 20
+    draining: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,0 +1,163 @@
+"""Sessions: create, list, and look at one."""
+
+import json
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from app.api import describing, params
+from app.api.answers import answer, page, to_json
+from app.api.body import canonical, read_object
+from app.api.deps import TENANT, ApiServices
+from app.api.opening import cipher_of
+from app.api.routing import Operation
+from app.api.schemas import SessionIn, checked
+from app.api.shapes import SessionList, SessionOut
+from app.api.sse import EventStream
+from app.api.waiting import unless_draining
+from app.core.lifecycle import Status
+from app.runtime.creation import Wanted
+from app.runtime.idempotency import Answer, Attempt
+from app.runtime.sessions import Opened
+from app.runtime.views import session_json
+
+_STATUSES: Final = frozenset(status.value for status in Status)
+_GOING_ON: Final = frozenset({Status.QUEUED, Status.RUNNING})
+
+
+class SessionRoutes:
+    """The operations on sessions as a whole."""
+
+    def __init__(self, services: ApiServices) -> None:
+        """Use these services."""
+        self._services = services
+
+    async def create(self, request: Request) -> ASGIApp:
+        """Create a session; wait for it or stream it when asked to."""
+        key = params.idempotency_key(request)
+        content = await read_object(request, self._services.body_limit)
+        body = checked(SessionIn, content)
+        body.check_built()
+        wanted = Wanted(
+            task=body.task,
+            model=body.model,
+            tools=None if body.tools is None else tuple(body.tools),
+            limits=None if body.limits is None else body.limits.given(),
+            metadata=body.metadata,
+            traceparent=params.traceparent(request),
+        )
+        attempt = None
+        if key is not None:
+            attempt = Attempt.of(TENANT, key, "POST /v1/sessions", canonical(content))
+        made = await self._services.creation.create(TENANT, wanted, attempt)
+        session_id = made.session_id or str(json.loads(made.body)["id"])
+        if params.wants_stream(request):
+            return await self._stream_new(request, session_id)
+        wait_s = params.wait_s(request)
+        if wait_s is not None:
+            return await self._waited(made, session_id, wait_s)
+        return answer(made, location=_location(session_id))
+
+    async def _stream_new(self, request: Request, session_id: str) -> EventStream:
+        found = await self._services.sessions.get(TENANT, session_id)
+        frames = self._services.follower.follow(session_id, cipher_of(found), 0)
+        return EventStream(
+            frames,
+            draining=self._services.draining,
+            instance=request.scope["path"],
+            headers=((b"location", _location(session_id).encode()),),
+        )
+
+    async def _waited(self, made: Answer, session_id: str, wait_s: int) -> Response:
+        """Answer once the turn has ended or waits for somebody, or the time is over."""
+        sessions = self._services.sessions
+        if wait_s:
+            settling = self._services.follower.settle(session_id, 0, within_s=wait_s)
+            await unless_draining(settling, self._services.draining)
+        found = await sessions.get(TENANT, session_id)
+        settled = found.row.status not in _GOING_ON
+        status = HTTPStatus.OK if settled else HTTPStatus.CREATED
+        response = answer(
+            Answer(status, self._render(found), session_id, replayed=made.replayed),
+            location=_location(session_id),
+        )
+        response.headers["Preference-Applied"] = f"wait={wait_s}"
+        return response
+
+    def _render(self, found: Opened) -> bytes:
+        return to_json(session_json(found.row, found.cipher, self._services.sessions.trace_url))
+
+    async def get(self, request: Request) -> Response:
+        """Return a session."""
+        found = await self._services.sessions.get(TENANT, params.session_id(request))
+        return Response(self._render(found), 200, None, "application/json")
+
+    async def list(self, request: Request) -> Response:
+        """Return a page of sessions, newest first."""
+        limit = params.limit(request)
+        rows = await self._services.store.page(
+            TENANT,
+            after=params.after_session(request),
+            limit=limit + 1,
+            status=params.choice(request, "status", _STATUSES),
+            agent=params.text_filter(request, "agent"),
+            tool=params.text_filter(request, "tool"),
+        )
+        shown = rows[:limit]
+        after = to_json(shown[-1].id if len(rows) > limit else None)
+        return page([self._render(self._services.sessions.open(row)) for row in shown], after)
+
+    def operations(self) -> tuple[Operation, ...]:
+        """Return the operations, those asked for most often first."""
+        return (
+            Operation(
+                method="POST",
+                path="/v1/sessions",
+                id="createSession",
+                summary="Create a session and start its first turn",
+                detail="`Prefer: wait=N` holds the answer until the turn has ended or waits (then "
+                "200). `Accept: text/event-stream` answers with the session's stream.",
+                endpoint=self.create,
+                tag="sessions",
+                status=201,
+                answers=SessionOut,
+                also={200: "The turn has ended or waits, or the stream begins"},
+                body=SessionIn,
+                parameters=(describing.IDEMPOTENCY_KEY, describing.PREFER),
+                refuses=(409,),
+            ),
+            Operation(
+                method="GET",
+                path="/v1/sessions/{id}",
+                id="getSession",
+                summary="Look at a session",
+                endpoint=self.get,
+                tag="sessions",
+                answers=SessionOut,
+                parameters=(describing.SESSION_ID,),
+                refuses=(404,),
+            ),
+            Operation(
+                method="GET",
+                path="/v1/sessions",
+                id="listSessions",
+                summary="List sessions, newest first",
+                endpoint=self.list,
+                tag="sessions",
+                answers=SessionList,
+                parameters=(
+                    describing.STATUS,
+                    describing.AGENT,
+                    describing.TOOL,
+                    describing.LIMIT,
+                    describing.AFTER,
+                ),
+            ),
+        )
+
+
+def _location(session_id: str) -> str:
+    return f"/v1/sessions/{session_id}"

@@ -1,0 +1,210 @@
+"""Tools: register, look at, change, withdraw, and try out."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import describing, params
+from app.api.answers import answer, as_json, to_json
+from app.api.body import canonical, read_object
+from app.api.deps import TENANT, ApiServices, ParsedTool
+from app.api.invoking import invoke
+from app.api.remembering import remembered
+from app.api.routing import Operation
+from app.api.schemas import InvokeIn, checked
+from app.api.shapes import InvokedOut, ToolChangeIn, ToolIn, ToolList, ToolOut, ToolSaved
+from app.core.toolbox import ToolKind, ToolSpec
+from app.runtime.idempotency import Answer, Attempt
+from app.runtime.refusals import Conflict, NotFound
+
+
+class ToolRoutes:
+    """The operations on tools."""
+
+    def __init__(self, services: ApiServices) -> None:
+        """Use these services."""
+        self._services = services
+
+    async def register(self, request: Request) -> Response:
+        """Register a tool under a new name."""
+        attempt, body = await self._read(request)
+
+        async def save() -> Answer:
+            parsed = self._services.parse_tool(body, version=1, name=None)
+            name = parsed.spec.name
+            found = (await self._services.catalog.current(TENANT, fresh=True)).get(name)
+            saved = None if found else await self._save(parsed, create=True)
+            if saved is None:
+                detail = f"There is a tool {name!r} already; PUT /v1/tools/{name} changes it."
+                raise Conflict(detail, "tool-exists")
+            return Answer(HTTPStatus.CREATED, self._saved(saved, parsed))
+
+        made = await remembered(self._services, attempt, save)
+        location = None if made.replayed else f"/v1/tools/{quote(str(body.get('name')), safe='')}"
+        return answer(made, location=location)
+
+    async def change(self, request: Request) -> Response:
+        """Store the next version of a tool."""
+        _, body = await self._read(request)
+        current = await self._changeable(params.tool_name(request))
+        parsed = self._services.parse_tool(
+            body, version=current.version + 1, name=params.tool_name(request)
+        )
+        saved = await self._save(parsed, create=False)
+        if saved is None:
+            raise Conflict("The tool was withdrawn meanwhile.", "tool-changed")
+        return answer(Answer(HTTPStatus.OK, self._saved(saved, parsed)))
+
+    async def delete(self, request: Request) -> Response:
+        """Withdraw a tool; sessions that pinned it keep their version."""
+        name = params.tool_name(request)
+        await self._changeable(name)
+        gone = await self._services.tool_store.delete(TENANT, name)
+        self._services.catalog.forget(TENANT)
+        if not gone:
+            raise NotFound("tool", name)
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def get(self, request: Request) -> Response:
+        """Return the current version of a tool."""
+        return as_json(self._services.describe_tool(await self._found(params.tool_name(request))))
+
+    async def list(self, request: Request) -> Response:
+        """Return a page of tools, by name."""
+        limit, after = params.limit(request), params.text_filter(request, "after")
+        tools = await self._services.catalog.current(TENANT, fresh=True)
+        names = [name for name in sorted(tools) if after is None or name > after]
+        shown = [self._services.describe_tool(tools[name]) for name in names[:limit]]
+        more = names[limit - 1] if len(names) > limit else None
+        return as_json({"data": shown, "next": more})
+
+    async def invoke(self, request: Request) -> Response:
+        """Try a tool out, outside any session."""
+        attempt, content = await self._read(request)
+        body = checked(InvokeIn, content)
+        spec = await self._found(params.tool_name(request))
+        traceparent = params.traceparent(request)
+
+        async def run() -> Answer:
+            return await invoke(self._services, spec, body.arguments, traceparent)
+
+        return answer(await remembered(self._services, attempt, run))
+
+    async def _read(self, request: Request) -> tuple[Attempt | None, dict[str, object]]:
+        key = params.idempotency_key(request)
+        content = await read_object(request, self._services.body_limit)
+        if key is None:
+            return None, content
+        route = f"{request.method} {request.scope['path']}"
+        return Attempt.of(TENANT, key, route, canonical(content)), content
+
+    async def _found(self, name: str) -> ToolSpec:
+        found = (await self._services.catalog.current(TENANT, fresh=True)).get(name)
+        if found is None:
+            raise NotFound("tool", name[:80])
+        return found
+
+    async def _changeable(self, name: str) -> ToolSpec:
+        found = await self._found(name)
+        if found.kind is ToolKind.BUILTIN:
+            raise Conflict(f"The tool {name!r} is built in.", "tool-built-in")
+        return found
+
+    async def _save(self, parsed: ParsedTool, *, create: bool) -> ToolSpec | None:
+        saved = await self._services.tool_store.save(TENANT, parsed.spec, create=create)
+        self._services.catalog.forget(TENANT)
+        return saved
+
+    def _saved(self, spec: ToolSpec, parsed: ParsedTool) -> bytes:
+        lint: Mapping[str, object] = {
+            "score": parsed.lint_score,
+            "warnings": list(parsed.lint_warnings),
+        }
+        return to_json({"tool": self._services.describe_tool(spec), "lint": lint})
+
+    def operations(self) -> tuple[Operation, ...]:
+        """Return the operations."""
+        return (*self._on_all(), *self._on_one())
+
+    def _on_all(self) -> tuple[Operation, ...]:
+        return (
+            Operation(
+                method="POST",
+                path="/v1/tools",
+                id="registerTool",
+                summary="Register a tool",
+                endpoint=self.register,
+                tag="tools",
+                status=201,
+                answers=ToolSaved,
+                body=ToolIn,
+                parameters=(describing.IDEMPOTENCY_KEY,),
+                refuses=(409,),
+            ),
+            Operation(
+                method="GET",
+                path="/v1/tools",
+                id="listTools",
+                summary="List tools by name, built-in ones too",
+                endpoint=self.list,
+                tag="tools",
+                answers=ToolList,
+                parameters=(describing.LIMIT, describing.AFTER),
+            ),
+        )
+
+    def _on_one(self) -> tuple[Operation, ...]:
+        path = "/v1/tools/{name}"
+        return (
+            Operation(
+                method="GET",
+                path=path,
+                id="getTool",
+                summary="Look at a tool",
+                endpoint=self.get,
+                tag="tools",
+                answers=ToolOut,
+                parameters=(describing.TOOL_NAME,),
+                refuses=(404,),
+            ),
+            Operation(
+                method="PUT",
+                path=path,
+                id="changeTool",
+                summary="Store the next version of a tool",
+                endpoint=self.change,
+                tag="tools",
+                answers=ToolSaved,
+                body=ToolChangeIn,
+                parameters=(describing.TOOL_NAME,),
+                refuses=(404, 409),
+            ),
+            Operation(
+                method="DELETE",
+                path=path,
+                id="deleteTool",
+                summary="Withdraw a tool",
+                detail="Sessions that run keep the version they began with.",
+                endpoint=self.delete,
+                tag="tools",
+                status=204,
+                parameters=(describing.TOOL_NAME,),
+                refuses=(404, 409),
+            ),
+            Operation(
+                method="POST",
+                path=path + "/invoke",
+                id="invokeTool",
+                summary="Try a tool out, outside any session",
+                detail="Really sends. A tool that fails is an answer with an `error`.",
+                endpoint=self.invoke,
+                tag="tools",
+                answers=InvokedOut,
+                body=InvokeIn,
+                parameters=(describing.TOOL_NAME, describing.IDEMPOTENCY_KEY),
+                refuses=(404, 409),
+            ),
+        )

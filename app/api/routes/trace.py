@@ -1,0 +1,90 @@
+"""The trace of a session: page by page, or as it grows."""
+
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from app.api import describing, params
+from app.api.answers import page, to_json
+from app.api.deps import TENANT, ApiServices
+from app.api.opening import cipher_of
+from app.api.routing import EventStreamResponse, Operation
+from app.api.shapes import EventList
+from app.api.sse import EventStream
+from app.core.lifecycle import ALIVE, Status
+from app.runtime.follow import opened
+
+_FOLLOW: Final = frozenset({"session", "turn"})
+
+
+class TraceRoutes:
+    """The operations on traces."""
+
+    def __init__(self, services: ApiServices) -> None:
+        """Use these services."""
+        self._services = services
+
+    async def events(self, request: Request) -> Response:
+        """Return a page of the trace: the very bytes that were written."""
+        session_id = params.session_id(request)
+        limit, after = params.limit(request), params.after_seq(request) or 0
+        cipher = cipher_of(await self._services.sessions.get(TENANT, session_id))
+        sealed = await self._services.journal.read(session_id, after, limit + 1)
+        shown = [opened(event, cipher).payload for event in sealed[:limit]]
+        more = sealed[limit - 1].seq if len(sealed) > limit else None
+        return page(shown, to_json(more))
+
+    async def stream(self, request: Request) -> ASGIApp:
+        """Return the trace as it grows; 204 when it will not grow and all of it is read."""
+        session_id = params.session_id(request)
+        asked = params.after_seq(request) or 0
+        last = params.last_event_id(request)
+        forever = params.choice(request, "follow", _FOLLOW) == "session"
+        found = await self._services.sessions.get(TENANT, session_id)
+        row = found.row
+        after = min(asked if last is None else last, row.head)
+        forever = forever and row.status is not Status.CLOSED
+        if after >= row.head and not forever and row.status not in ALIVE:
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        frames = self._services.follower.follow(
+            session_id, cipher_of(found), after, forever=forever
+        )
+        return EventStream(frames, draining=self._services.draining, instance=request.scope["path"])
+
+    def operations(self) -> tuple[Operation, ...]:
+        """Return the operations."""
+        return (
+            Operation(
+                method="GET",
+                path="/v1/sessions/{id}/stream",
+                id="streamSession",
+                summary="Follow the trace as Server-Sent Events",
+                detail="Events have their `seq` as id. A `Last-Event-ID` goes before `after`; one "
+                "that is no number is ignored, one beyond the end counts as the end.",
+                endpoint=self.stream,
+                tag="trace",
+                kind=EventStreamResponse,
+                also={204: "All is read, and no turn is alive"},
+                parameters=(
+                    describing.SESSION_ID,
+                    describing.AFTER_SEQ,
+                    describing.FOLLOW,
+                    describing.LAST_EVENT_ID,
+                ),
+                refuses=(404, 409),
+            ),
+            Operation(
+                method="GET",
+                path="/v1/sessions/{id}/events",
+                id="listEvents",
+                summary="Read a page of the trace",
+                endpoint=self.events,
+                tag="trace",
+                answers=EventList,
+                parameters=(describing.SESSION_ID, describing.AFTER_SEQ, describing.LIMIT),
+                refuses=(404, 409),
+            ),
+        )

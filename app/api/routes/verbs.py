@@ -1,0 +1,161 @@
+"""What is said to a session that exists: messages, resume, cancel, close, verifications."""
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import describing, params
+from app.api.answers import answer
+from app.api.body import canonical, read_object
+from app.api.deps import TENANT, ApiServices
+from app.api.routing import Operation
+from app.api.schemas import MessageIn, NothingIn, ResumeIn, VerificationIn, checked
+from app.api.shapes import ReceiptOut, SessionOut
+from app.core.events import Policy
+from app.runtime.idempotency import Attempt
+
+_WITH_KEY = (describing.SESSION_ID, describing.IDEMPOTENCY_KEY)
+
+
+class VerbRoutes:
+    """The operations that write into a session's inbox."""
+
+    def __init__(self, services: ApiServices) -> None:
+        """Use these services."""
+        self._services = services
+
+    async def message(self, request: Request) -> Response:
+        """Give the session its next user message."""
+        session_id, attempt, content = await self._read(request)
+        body = checked(MessageIn, content)
+        body.check_built()
+        return answer(
+            await self._services.sessions.message(
+                TENANT, session_id, body.text, Policy(body.when_busy), attempt
+            )
+        )
+
+    async def resume(self, request: Request) -> Response:
+        """Let a turn go on."""
+        session_id, attempt, content = await self._read(request)
+        body = checked(ResumeIn, content)
+        limits = None if body.limits is None else body.limits.given()
+        return answer(await self._services.sessions.resume(TENANT, session_id, limits, attempt))
+
+    async def cancel(self, request: Request) -> Response:
+        """End the open turn."""
+        session_id, _, content = await self._read(request)
+        checked(NothingIn, content)
+        return answer(await self._services.sessions.cancel(TENANT, session_id))
+
+    async def close(self, request: Request) -> Response:
+        """End the session."""
+        session_id, _, content = await self._read(request)
+        checked(NothingIn, content)
+        return answer(await self._services.sessions.close(TENANT, session_id))
+
+    async def verify(self, request: Request) -> Response:
+        """Take what a person knows of a call in doubt."""
+        session_id, attempt, content = await self._read(request)
+        body = checked(VerificationIn, content)
+        return answer(
+            await self._services.sessions.verify(
+                TENANT,
+                session_id,
+                body.call_id,
+                body.output,
+                attempt,
+                happened=body.outcome == "happened",
+            )
+        )
+
+    async def _read(self, request: Request) -> tuple[str, Attempt | None, Mapping[str, object]]:
+        """Return the session's id, the attempt when the request has a key, and the body."""
+        session_id = params.session_id(request)
+        key = params.idempotency_key(request)
+        content = await read_object(request, self._services.body_limit, optional=True)
+        if key is None:
+            return session_id, None, content
+        route = f"{request.method} {request.scope['path']}"
+        return session_id, Attempt.of(TENANT, key, route, canonical(content)), content
+
+    def operations(self) -> tuple[Operation, ...]:
+        """Return the operations."""
+        return (*self._going_on(), *self._ending())
+
+    def _going_on(self) -> tuple[Operation, ...]:
+        return (
+            Operation(
+                method="POST",
+                path="/v1/sessions/{id}/messages",
+                id="sendMessage",
+                summary="Send the next user message",
+                endpoint=self.message,
+                tag="sessions",
+                status=202,
+                answers=ReceiptOut,
+                body=MessageIn,
+                parameters=_WITH_KEY,
+                refuses=(404, 409),
+            ),
+            Operation(
+                method="POST",
+                path="/v1/sessions/{id}/resume",
+                id="resumeSession",
+                summary="Let a stopped, failed or orphaned turn go on",
+                endpoint=self.resume,
+                tag="sessions",
+                status=202,
+                answers=SessionOut,
+                body=ResumeIn,
+                optional_body=True,
+                parameters=_WITH_KEY,
+                refuses=(404, 409),
+            ),
+        )
+
+    def _ending(self) -> tuple[Operation, ...]:
+        return (
+            Operation(
+                method="POST",
+                path="/v1/sessions/{id}/cancel",
+                id="cancelSession",
+                summary="End the open turn and return the settled session",
+                detail="Idempotent by itself: a repeated cancel answers 200 again.",
+                endpoint=self.cancel,
+                tag="sessions",
+                answers=SessionOut,
+                body=NothingIn,
+                optional_body=True,
+                parameters=_WITH_KEY,
+                refuses=(404, 409),
+            ),
+            Operation(
+                method="POST",
+                path="/v1/sessions/{id}/close",
+                id="closeSession",
+                summary="End the session: no further turn",
+                detail="Idempotent by itself: a repeated close answers 200 again.",
+                endpoint=self.close,
+                tag="sessions",
+                answers=SessionOut,
+                body=NothingIn,
+                optional_body=True,
+                parameters=_WITH_KEY,
+                refuses=(404, 409),
+            ),
+            Operation(
+                method="POST",
+                path="/v1/sessions/{id}/verifications",
+                id="verifyCall",
+                summary="Say whether a call of unknown outcome happened",
+                endpoint=self.verify,
+                tag="sessions",
+                status=202,
+                answers=SessionOut,
+                body=VerificationIn,
+                parameters=_WITH_KEY,
+                refuses=(404, 409),
+            ),
+        )

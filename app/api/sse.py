@@ -1,0 +1,188 @@
+"""A session's trace as Server-Sent Events: frames to bytes, and the answer that sends them.
+
+    follow ──frames──► Outbox (bounded) ──one chunk of all that is ready──► send
+
+The reader's speed is the outbox's: when it is full, following pauses, and what comes meanwhile is
+read from the journal later. The session never waits for a reader.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing, suppress
+from typing import Final
+
+from starlette.types import Message, Receive, Scope, Send
+
+from app.api import problems
+from app.runtime.errors import PortError, StoreUnavailable
+from app.runtime.follow import Frame
+
+RETRY: Final = b"retry: 2000\n\n"
+PING: Final = b": ping\n\n"
+FIRST_S: Final = 0.1
+"""How long the headers wait for a first frame, so that an early fault is still a problem."""
+
+STALL_S: Final = 60.0
+"""A reader that takes nothing for so long is let go; it can come back with its last id."""
+
+DRAIN_S: Final = 2.0
+"""How long a reader may take over the last chunk when the process is ending."""
+
+FULL_BYTES: Final = 256 * 1024
+HEADERS: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-store"),
+    (b"x-accel-buffering", b"no"),
+)
+_CLOSED: Final = "session.closed"
+
+
+def encode(frame: Frame) -> bytes:
+    """Return a frame as it goes over the wire; the payload is one line of JSON."""
+    if not frame.type:
+        return PING
+    if frame.seq is None:
+        return b"event: %b\ndata: %b\n\n" % (frame.type.encode(), frame.payload)
+    return b"event: %b\nid: %d\ndata: %b\n\n" % (frame.type.encode(), frame.seq, frame.payload)
+
+
+class Outbox:
+    """What was followed and not sent yet; bounded by bytes."""
+
+    def __init__(self) -> None:
+        """Start with the reconnection time, which every reader is told first."""
+        self._parts: list[bytes] = [RETRY]
+        self._size = 0
+        self._ready = asyncio.Event()
+        self._room = asyncio.Event()
+        self.over = False
+        self.failed = False
+
+    async def put(self, frame: Frame) -> None:
+        """Add a frame; returns only when there is room for another."""
+        part = encode(frame)
+        self._parts.append(part)
+        self._size += len(part)
+        self._ready.set()
+        while self._size >= FULL_BYTES:
+            self._room.clear()
+            await self._room.wait()
+
+    def end(self) -> None:
+        """Let the stream end once everything is sent."""
+        self.over = True
+        self._ready.set()
+
+    def fail(self, fault: bytes) -> None:
+        """End with an event that says why; it has no id, so a reader comes back where it was."""
+        self.failed = True
+        self._parts.append(b"event: error\ndata: %b\n\n" % fault)
+        self.end()
+
+    async def wait(self) -> None:
+        """Return when something can be taken."""
+        await self._ready.wait()
+
+    def take(self) -> bytes:
+        """Return everything that is ready, as one chunk."""
+        self._ready.clear()
+        chunk = b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        self._room.set()
+        return chunk
+
+
+class EventStream:
+    """The answer to a reader. It ends with the frames, the reader, or the process."""
+
+    def __init__(
+        self,
+        frames: AsyncGenerator[Frame, None],
+        *,
+        draining: asyncio.Event,
+        instance: str,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        """Send these frames; `instance` names the request in a problem."""
+        self._frames = frames
+        self._draining = draining
+        self._instance = instance
+        self._headers = headers
+
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        """Serve the reader.
+
+        Raises:
+            StoreUnavailable: when nothing could be read and nothing was sent.
+
+        """
+        outbox = Outbox()
+        began = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
+                helpers = [
+                    group.create_task(self._follow(outbox)),
+                    group.create_task(_until_gone(receive, outbox)),
+                    group.create_task(self._until_draining(outbox, limit)),
+                ]
+                try:
+                    began = await _send_all(outbox, send, self._headers)
+                finally:
+                    for helper in helpers:
+                        helper.cancel()
+        if not began:
+            message = "The journal could not be read."
+            raise StoreUnavailable(message)
+
+    async def _follow(self, outbox: Outbox) -> None:
+        async with aclosing(self._frames) as frames:
+            try:
+                async for frame in frames:
+                    await outbox.put(frame)
+                    if frame.type == _CLOSED:
+                        break
+            except PortError as error:
+                problem = problems.known(error) or problems.internal()
+                outbox.fail(problems.document(problem, self._instance))
+            else:
+                outbox.end()
+
+    async def _until_draining(self, outbox: Outbox, limit: asyncio.Timeout) -> None:
+        await self._draining.wait()
+        outbox.end()
+        limit.reschedule(asyncio.get_running_loop().time() + DRAIN_S)
+
+
+async def _send_all(outbox: Outbox, send: Send, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Send until the end; False when the first read failed and nothing was sent."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_S):
+            await outbox.wait()
+    if outbox.failed:
+        return False
+    start = {"type": "http.response.start", "status": 200, "headers": [*HEADERS, *headers]}
+    await send(start)
+    while True:
+        over = outbox.over
+        chunk = outbox.take()
+        message = {"type": "http.response.body", "body": chunk, "more_body": not over}
+        if not await _sent(send, message) or over:
+            return True
+        await outbox.wait()
+
+
+async def _sent(send: Send, message: Message) -> bool:
+    """Send a chunk; False when the reader has taken nothing for too long."""
+    try:
+        async with asyncio.timeout(STALL_S):
+            await send(message)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _until_gone(receive: Receive, outbox: Outbox) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    outbox.end()

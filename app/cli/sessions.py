@@ -1,0 +1,173 @@
+"""`run`, `resume`, `trace`, `cancel`: sessions, over HTTP."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from app.cli.client import Service
+from app.cli.follow import advice, follow, report
+from app.cli.lines import outcome_line
+from app.cli.options import (
+    AsJson,
+    Follow,
+    MaxCost,
+    MaxSteps,
+    SessionId,
+    TokenBudget,
+    TotalTimeout,
+    limits_body,
+    target,
+)
+from app.cli.outcome import EXIT_CODES, CliError, Exit
+from app.cli.tree import print_trace
+from app.cli.values import Record, brief, clean, compact, integer, record, text
+from app.cli.views import console_for_output, open_view, write_line
+
+Tools = Annotated[
+    list[str] | None,
+    typer.Option("--tool", metavar="NAME", help="A tool it may use; again for more. Else all."),
+]
+
+
+def run(
+    context: typer.Context,
+    task: Annotated[str, typer.Argument(help="What to do; `-` reads it from standard input.")],
+    *,
+    tool: Tools = None,
+    model: Annotated[str | None, typer.Option(help="Another model than the agent's.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Another agent than `default`.")] = None,
+    max_steps: MaxSteps = None,
+    token_budget: TokenBudget = None,
+    max_cost: MaxCost = None,
+    total_timeout: TotalTimeout = None,
+    follow: Follow = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Write the session's id and do not wait.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a session with a task, wait for its end, and write the answer."""
+    limits = limits_body(
+        max_steps=max_steps,
+        token_budget=token_budget,
+        max_cost=max_cost,
+        total_timeout=total_timeout,
+    )
+    given = {"task": _task(task), "tools": tool, "model": model, "agent": agent, "limits": limits}
+    body = {name: value for name, value in given.items() if value}
+    with target(context).connect() as service:
+        session = service.post("/v1/sessions", body)
+        if detach:
+            shown = compact(session) if as_json else clean(text(session.get("id")))
+            write_line(console_for_output(), shown)
+            return
+        watch(service, session, after=0, shown=follow, as_json=as_json)
+
+
+def resume(
+    context: typer.Context,
+    session_id: SessionId,
+    *,
+    max_steps: MaxSteps = None,
+    token_budget: TokenBudget = None,
+    max_cost: MaxCost = None,
+    total_timeout: TotalTimeout = None,
+    follow: Follow = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a stopped, failed or interrupted session, where it is."""
+    limits = limits_body(
+        max_steps=max_steps,
+        token_budget=token_budget,
+        max_cost=max_cost,
+        total_timeout=total_timeout,
+    )
+    with target(context).connect() as service:
+        session = service.get(_path(session_id))
+        service.post(f"{_path(session_id)}/resume", {"limits": limits} if limits else {})
+        after = integer(session.get("last_seq"))
+        watch(service, session, after=after, shown=follow, as_json=as_json)
+
+
+def trace(context: typer.Context, session_id: SessionId, *, as_json: AsJson = False) -> None:
+    """Show everything a session did: its turns and steps as a tree, tokens as a table."""
+    console = console_for_output()
+    with target(context).connect() as service:
+        session = service.get(_path(session_id))
+        events = list(service.pages(f"{_path(session_id)}/events", after=0))
+    if as_json:
+        write_line(console, compact({"session": session, "events": events}))
+    else:
+        print_trace(console, session, events)
+
+
+def cancel(context: typer.Context, session_id: SessionId, *, as_json: AsJson = False) -> None:
+    """Cancel what a session is doing, and wait until it has settled."""
+    console = console_for_output()
+    with target(context).connect() as service:
+        session = service.post(f"{_path(session_id)}/cancel", {})
+    if as_json:
+        write_line(console, compact(session))
+    else:
+        status, reason = text(session.get("status")), text(session.get("stop_reason"))
+        console.print(Text(f"{session_id} ") + outcome_line(status, reason))
+
+
+def watch(service: Service, session: Record, *, after: int, shown: bool, as_json: bool) -> None:
+    """Show a session until it rests, write its result, and end with the code that says it."""
+    console, notes = console_for_output(), Console(stderr=True, highlight=False, markup=False)
+    session_id = clean(text(session.get("id")))
+    if not session_id:
+        raise CliError(
+            "The answer names no session.",
+            todo="Check that SUREFOOT_URL is the address of a Surefoot service.",
+        )
+    if shown and not as_json:
+        console.print(Text(f"session {session_id}", style="bold") + _pinned(session))
+    try:
+        with open_view(console, follow=shown, as_json=as_json) as view:
+            followed = follow(service, session_id, after=after, view=view)
+    except KeyboardInterrupt:
+        notes.print(
+            f"No longer watching; {session_id} goes on. See it with `surefoot trace "
+            f"{session_id}`, end it with `surefoot cancel {session_id}`."
+        )
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    report(console, followed, follow=shown, as_json=as_json)
+    if hint := advice(followed):
+        notes.print(hint)
+    raise typer.Exit(followed.exit_code)
+
+
+def _pinned(session: Record) -> Text:
+    agent = record(session.get("agent"))
+    parts = [
+        f"agent {brief(agent.get('name'), 64)} v{integer(agent.get('version'))}" if agent else "",
+        f"model {brief(session.get('model'), 64)}" if session.get("model") else "",
+    ]
+    return Text("".join(f" · {part}" for part in parts if part), style="dim")
+
+
+def _path(session_id: str) -> str:
+    """Return a session's path; an id that would change the path is no id."""
+    if not session_id.replace("_", "").replace("-", "").isalnum():
+        raise CliError(f"{session_id!r} is no session id.", todo="Ids look like ses_0198….")
+    return f"/v1/sessions/{session_id}"
+
+
+def _task(given: str) -> str:
+    task = sys.stdin.read() if given == "-" else given
+    if not task.strip():
+        raise CliError("The task is empty.", todo='Say what to do: surefoot run "…"')
+    return task
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (run, resume):
+        app.command(epilog=EXIT_CODES)(command)
+    app.command()(trace)
+    app.command()(cancel)

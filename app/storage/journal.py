@@ -1,0 +1,202 @@
+"""The journal: batches of appends in one statement, each entry fenced by its epoch and head."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from app.runtime.records import (
+    Append,
+    Appended,
+    Fate,
+    HeadInfo,
+    SealedEvent,
+    Snapshot,
+)
+from app.storage.engine import Engine
+from app.storage.sql import (
+    EVENT_COLUMNS,
+    EVENT_TYPES,
+    FACT_COLUMNS,
+    FACT_TYPES,
+    JOURNAL_V,
+    event_arrays,
+    event_of,
+    fact_values,
+    unnested,
+)
+from app.storage.times import maybe_time
+
+_ENTRY_TYPES: Final = tuple(
+    f"{kind}[]"
+    for kind in (
+        "text",
+        "bigint",
+        "bigint",
+        "bigint",
+        "bytea",
+        "bigint",
+        "bool",
+        "bool",
+        "timestamptz",
+        "bytea",
+        *FACT_TYPES,
+    )
+)
+
+# Rows are locked in the order of their ids, those locked by others are left for a later try, and
+# the conditions are checked again on the row as it is under the lock. The release depends on the
+# inbox as it is then: a message that arrives at the last moment keeps the owner.
+APPEND: Final = f"""
+with entry as (
+    select * from {unnested(_ENTRY_TYPES, 1)} as e (
+        id, epoch, expected, head, head_hash, inbox_seen, answered, release, timer_at, view,
+        {FACT_COLUMNS})
+), locked as (
+    select e.* from entry e join sessions s
+        on s.id = e.id and s.epoch = e.epoch and s.head = e.expected
+    order by s.id for update of s skip locked
+), written as (
+    update sessions s set
+        head = l.head, head_hash = l.head_hash, inbox_seen = l.inbox_seen,
+        claims = case when l.answered then 0 else s.claims end,
+        view = coalesce(l.view, s.view),
+        status = l.status, phase = l.phase, turn = l.turn, step = l.step,
+        stop_reason = l.stop_reason, pending_kind = l.pending_kind,
+        usage = l.usage, limits = l.limits, trace_id = l.trace_id, tools = l.tools::text[],
+        ended_at = l.ended_at, updated_at = now(),
+        min_version = greatest(s.min_version, {JOURNAL_V}),
+        owner = case when l.release and s.inbox_head = l.inbox_seen then null else s.owner end,
+        wake_at = case when l.release and s.inbox_head = l.inbox_seen then null else s.wake_at end,
+        timer_at = case when l.release and s.inbox_head = l.inbox_seen then l.timer_at
+            else s.timer_at end
+    from locked l where s.id = l.id
+    returning s.id, s.inbox_head, l.release and s.inbox_head = l.inbox_seen as released
+), stored as (
+    insert into events ({EVENT_COLUMNS})
+    select v.* from {unnested(EVENT_TYPES, len(_ENTRY_TYPES) + 1)} as v ({EVENT_COLUMNS})
+    where v.session_id in (select id from written)
+)
+select id, inbox_head, released from written
+"""  # noqa: S608 - made of constants of this room
+
+_WHERE_THEY_ARE: Final = "select id, epoch, head from sessions where id = any($1)"
+
+_HEADS: Final = """
+select id, head, head_hash, epoch, owner, inbox_head,
+    status not in ('active', 'waiting') and inbox_head = inbox_seen and owner is null
+        and (wake_at is null or wake_at > now()) as idle
+from sessions where id = any($1)
+"""
+
+_READ: Final = """
+select seq, v, type, phase, turn, step, at, payload, hash
+from events where session_id = $1 and seq > $2 order by seq limit $3
+"""
+
+_READ_MANY: Final = """
+select e.seq, e.v, e.type, e.phase, e.turn, e.step, e.at, e.payload, e.hash, e.session_id
+from unnest($1::text[], $2::bigint[]) as a (id, seq)
+join events e on e.session_id = a.id and e.seq > a.seq
+order by e.session_id, e.seq
+"""
+
+_SAVE_SNAPSHOT: Final = """
+insert into snapshots (session_id, seq, state_v, payload) values ($1, $2, $3, $4)
+on conflict (session_id) do update
+    set seq = excluded.seq, state_v = excluded.state_v, payload = excluded.payload
+    where snapshots.seq <= excluded.seq
+"""
+
+_SNAPSHOT: Final = "select seq, state_v, payload from snapshots where session_id = $1"
+
+
+class PostgresJournal:
+    """The journal of every session, in Postgres."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Write and read through this pool."""
+        self._engine = engine
+
+    async def append_batch(self, batch: Sequence[Append]) -> list[Appended]:
+        """Write entries of different sessions in one statement; answers in the same order.
+
+        Raises:
+            StoreUnavailable: when it is not known whether the batch was committed.
+            StoreRefused: when Postgres refuses it; nothing was written.
+
+        """
+        if not batch:
+            return []
+        entries = [list(column) for column in zip(*map(_entry, batch), strict=True)]
+        events = event_arrays((a.session_id, event) for a in batch for event in a.events)
+        rows = await self._engine.rows(APPEND, *entries, *events)
+        written = {i: Appended(Fate.WRITTEN, inbox, released) for i, inbox, released in rows}
+        if len(written) < len(batch):
+            written |= await self._fates([a for a in batch if a.session_id not in written])
+        return [written[a.session_id] for a in batch]
+
+    async def _fates(self, missing: Sequence[Append]) -> dict[str, Appended]:
+        """Tell those that are fenced off from those whose row was locked by someone."""
+        rows = await self._engine.rows(_WHERE_THEY_ARE, [a.session_id for a in missing])
+        there = {i: (epoch, head) for i, epoch, head in rows}
+        return {
+            a.session_id: Appended(
+                Fate.SKIPPED
+                if there.get(a.session_id) == (a.epoch, a.expected_head)
+                else Fate.FENCED
+            )
+            for a in missing
+        }
+
+    async def read(self, session_id: str, after: int, limit: int) -> list[SealedEvent]:
+        """Return up to `limit` events after a sequence number, in order."""
+        return [event_of(row) for row in await self._engine.rows(_READ, session_id, after, limit)]
+
+    async def read_many(self, after: Mapping[str, int]) -> dict[str, list[SealedEvent]]:
+        """Return all events after the given numbers, of several sessions at once."""
+        found: dict[str, list[SealedEvent]] = {session_id: [] for session_id in after}
+        rows = await self._engine.rows(_READ_MANY, list(after), list(after.values()))
+        for row in rows:
+            found[row["session_id"]].append(event_of(row))
+        return found
+
+    async def heads(self, ids: Sequence[str]) -> dict[str, HeadInfo]:
+        """Return where each journal ends now; sessions that are not there are left out."""
+        rows = await self._engine.rows(_HEADS, ids)
+        return {
+            row["id"]: HeadInfo(
+                row["head"],
+                row["head_hash"],
+                row["epoch"],
+                row["idle"],
+                row["owner"],
+                row["inbox_head"],
+            )
+            for row in rows
+        }
+
+    async def save_snapshot(self, session_id: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot, replacing an older one."""
+        await self._engine.run(
+            _SAVE_SNAPSHOT, session_id, snapshot.seq, snapshot.state_v, snapshot.payload
+        )
+
+    async def latest_snapshot(self, session_id: str) -> Snapshot | None:
+        """Return the newest snapshot."""
+        row = await self._engine.row(_SNAPSHOT, session_id)
+        return Snapshot(*row.values()) if row else None
+
+
+def _entry(a: Append) -> tuple[object, ...]:
+    return (
+        a.session_id,
+        a.epoch,
+        a.expected_head,
+        a.head,
+        a.head_hash,
+        a.inbox_seen,
+        a.answered,
+        a.release is not None,
+        maybe_time(a.release.timer_us) if a.release else None,
+        a.view,
+        *fact_values(a.facts),
+    )

@@ -1,0 +1,259 @@
+"""Sessions as rows, their inboxes, and what idempotency keys stand for."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import asyncpg
+
+from app.runtime.errors import KeyTaken, StoreRefused
+from app.runtime.records import (
+    Delivery,
+    InboxKind,
+    InboxRow,
+    NewSession,
+    Remember,
+    Remembered,
+    SessionRow,
+)
+from app.storage.engine import Engine
+from app.storage.sql import (
+    EVENT_COLUMNS,
+    EVENT_TYPES,
+    FACT_COLUMNS,
+    FACT_TYPES,
+    JOURNAL_V,
+    SESSION_COLUMNS,
+    event_arrays,
+    fact_values,
+    session_of,
+    unnested,
+)
+from app.storage.times import to_time
+
+_FACTS: Final = ", ".join(f"${n}::{t}" for n, t in enumerate(FACT_TYPES, 16)).replace(
+    "$25::text", "$25::text::text[]"
+)
+
+CREATE: Final = f"""
+with remembered as (
+    insert into idempotency
+        (tenant, key, route, body_hash, status, body, session_id, created_at)
+    select $2, $27, $28, $29, $30, $31, $1, now() where $27::text is not null
+    on conflict do nothing returning 1
+), free as (
+    select where $27::text is null or exists (select from remembered)
+), made as (
+    insert into sessions (id, tenant, agent, agent_version, model, mode, prompt, key_id, data_key,
+        head, head_hash, parent, metadata, created_at, min_version, {FACT_COLUMNS},
+        updated_at, wake_at, epoch, inbox_head, inbox_seen, claims)
+    select $1::text, $2::text, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
+        $14::timestamptz, $15, {_FACTS}, $14::timestamptz, now(), 0, 0, 0, 0 from free
+    returning 1
+), stored as (
+    insert into events ({EVENT_COLUMNS})
+    select v.* from {unnested(EVENT_TYPES, 32)} as v, free
+)
+select exists (select from made)
+"""  # noqa: S608 - made of constants of this room
+
+_GET: Final = f"select {SESSION_COLUMNS} from sessions s where id = $2 and tenant = $1"  # noqa: S608 - made of constants
+
+_LOCK: Final = f"{_GET} for update of s"
+
+_PAGE: Final = f"""
+select {SESSION_COLUMNS} from sessions s
+where tenant = $1 and ($2::text is null or id < $2)
+    and ($4::text is null or agent = $4) and ($5::text is null or $5 = any(tools))
+    and ($6::text is null or $6 = case
+        when status <> 'closed' and (status = 'active' or inbox_head > inbox_seen
+            or (wake_at is not null and wake_at <= now()))
+        then case when owner is null then 'queued' else 'running' end
+        else status end)
+order by id desc limit $3
+"""  # noqa: S608 - made of constants of this room
+
+_INBOX: Final = "select n, kind, payload from inbox where session_id = $1 and n > $2 order by n"
+
+# Only under the lock on the session's row, which is what makes `inbox_head + 1` the next number.
+DELIVER: Final = """
+with placed as (
+    insert into inbox (session_id, n, kind, subject, payload, created_at)
+    select id, inbox_head + 1, $2, $3, $4, now() from sessions where id = $1
+    on conflict (session_id, kind, subject) where subject is not null do nothing
+    returning n
+)
+update sessions set inbox_head = placed.n, wake_at = now() from placed where id = $1
+returning inbox_head
+"""
+
+WAKE: Final = "update sessions set wake_at = now() where id = $1"
+
+_RECALL: Final = "select body_hash, status, body from idempotency where tenant = $1 and key = $2"
+
+_REMEMBER: Final = """
+insert into idempotency (tenant, key, route, body_hash, status, body, session_id, created_at)
+values ($1, $2, $3, $4, $5, $6, $7, now()) on conflict do nothing
+"""
+
+# A mark whose process died may be taken over once it is old; a living one is refreshed by nobody,
+# since what it stands for is bounded by timeouts far below this.
+_BEGIN: Final = """
+insert into idempotency as i (tenant, key, route, body_hash, status, body, session_id, created_at)
+values ($1, $2, $3, $4, $5, $6, $7, now())
+on conflict (tenant, key) do update set route = excluded.route, body_hash = excluded.body_hash,
+    body = excluded.body, session_id = excluded.session_id, created_at = excluded.created_at
+    where i.status = 0 and i.created_at < now() - interval '60 seconds'
+"""
+
+_FINISH: Final = """
+insert into idempotency (tenant, key, route, body_hash, status, body, session_id, created_at)
+values ($1, $2, $3, $4, $5, $6, $7, now())
+on conflict (tenant, key) do update set status = excluded.status, body = excluded.body,
+    session_id = excluded.session_id
+    where idempotency.status = 0
+"""
+
+_TRIES: Final = 3
+
+
+class _Locked:
+    """A session's row under its lock."""
+
+    def __init__(
+        self, connection: "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]", row: SessionRow
+    ) -> None:
+        self._connection = connection
+        self._row = row
+
+    @property
+    def row(self) -> SessionRow:
+        """Return the row as it was when it was locked."""
+        return self._row
+
+    async def deliver(self, delivery: Delivery) -> int | None:
+        """Put a row into the inbox and wake the session; None when the subject is taken."""
+        n: int | None = await self._connection.fetchval(
+            DELIVER, self._row.id, delivery.kind, delivery.subject, delivery.payload
+        )
+        return n
+
+    async def wake(self) -> None:
+        """Make the session due now."""
+        await self._connection.execute(WAKE, self._row.id)
+
+    async def recall(self, key: str) -> Remembered | None:
+        """Return what is remembered under an idempotency key of this tenant."""
+        row = await self._connection.fetchrow(_RECALL, self._row.tenant, key)
+        return Remembered(*row.values()) if row else None
+
+    async def remember(self, record: Remember) -> None:
+        """Write an idempotency record in this transaction.
+
+        Raises:
+            KeyTaken: when the key stands for something; let it end the block, so that nothing of
+                this transaction remains.
+
+        """
+        tag = await self._connection.execute(_REMEMBER, *_record(record))
+        if tag != "INSERT 0 1":
+            raise KeyTaken(f"The idempotency key {record.key!r} is in use.")
+
+
+class PostgresSessions:
+    """Sessions, inboxes and idempotency records, in Postgres."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Write and read through this pool."""
+        self._engine = engine
+
+    async def create(self, new: NewSession, remember: Remember | None) -> Remembered | None:
+        """Create a session; or return what the idempotency key stands for already."""
+        for _ in range(_TRIES):
+            if await self._engine.value(CREATE, *_create_values(new, remember)):
+                return None
+            known = remember and await self.recall(remember.tenant, remember.key)
+            if known:
+                return known
+        raise StoreRefused("The session was not created, and its key stands for nothing.")
+
+    async def get(self, tenant: str, session_id: str) -> SessionRow | None:
+        """Return a session's row."""
+        row = await self._engine.row(_GET, tenant, session_id)
+        return session_of(row) if row else None
+
+    async def page(
+        self,
+        tenant: str,
+        *,
+        after: str | None,
+        limit: int,
+        status: str | None,
+        agent: str | None,
+        tool: str | None,
+    ) -> list[SessionRow]:
+        """Return rows, newest first, after the given id."""
+        rows = await self._engine.rows(_PAGE, tenant, after, limit, agent, tool, status)
+        return [session_of(row) for row in rows]
+
+    @asynccontextmanager
+    async def locked(self, tenant: str, session_id: str) -> AsyncIterator[_Locked | None]:
+        """Lock a session's row for a moment; None when there is none of this tenant."""
+        async with self._engine.transaction() as connection:
+            row = await connection.fetchrow(_LOCK, tenant, session_id)
+            yield _Locked(connection, session_of(row)) if row else None
+
+    async def inbox(self, session_id: str, after: int) -> list[InboxRow]:
+        """Return the inbox rows after a position, in order."""
+        rows = await self._engine.rows(_INBOX, session_id, after)
+        return [InboxRow(n, InboxKind(kind), payload) for n, kind, payload in rows]
+
+    async def recall(self, tenant: str, key: str) -> Remembered | None:
+        """Return what is remembered under an idempotency key."""
+        row = await self._engine.row(_RECALL, tenant, key)
+        return Remembered(*row.values()) if row else None
+
+    async def begin_remembering(self, record: Remember) -> Remembered | None:
+        """Mark a key as in flight (status 0), or return what is there already.
+
+        A mark older than a minute belongs to a process that died, and is taken over.
+        """
+        for _ in range(_TRIES):
+            if await self._engine.run(_BEGIN, *_record(record)):
+                return None
+            known = await self.recall(record.tenant, record.key)
+            if known:
+                return known
+        raise StoreRefused(f"The idempotency key {record.key!r} comes and goes.")
+
+    async def finish_remembering(self, record: Remember) -> None:
+        """Replace an in-flight mark by the answer; an answer that is there already stays."""
+        await self._engine.run(_FINISH, *_record(record))
+
+
+def _record(r: Remember) -> tuple[object, ...]:
+    return r.tenant, r.key, r.route, r.body_hash, r.status, r.body, r.session_id
+
+
+def _create_values(new: NewSession, remember: Remember | None) -> tuple[object, ...]:
+    r = remember
+    return (
+        new.id,
+        new.tenant,
+        new.agent,
+        new.agent_version,
+        new.model,
+        new.mode,
+        new.prompt,
+        new.key.key_id,
+        new.key.wrapped,
+        new.events[-1].seq if new.events else 0,
+        new.head_hash,
+        new.parent,
+        new.metadata,
+        to_time(new.created_at_us),
+        JOURNAL_V,
+        *fact_values(new.facts),
+        *((r.key, r.route, r.body_hash, r.status, r.body) if r else (None,) * 5),
+        *event_arrays((new.id, event) for event in new.events),
+    )

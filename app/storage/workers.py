@@ -1,0 +1,154 @@
+"""Leases of workers and claims of sessions, all by Postgres's clock.
+
+The session's row is the queue: due when `wake_at` or `timer_at` has come, taken by writing the
+owner into it. A claim raises the epoch, which fences off whoever owned it before.
+"""
+
+from typing import Final
+
+from app.runtime.records import Claim, Owned, WrappedKey
+from app.storage.engine import Engine
+from app.storage.sql import ALIVE, JOURNAL_V, unowned
+
+_RENEW: Final = """
+insert into workers (id, lease_until, started_at, version)
+values ($1, now() + $2::float8 * interval '1 second', now(), $3)
+on conflict (id) do update set lease_until = excluded.lease_until
+"""
+
+# The tenants that have something due are found by hopping over the index, and only a few rows of
+# each are looked at: a tenant with ten thousand due sessions costs and delays nobody else. More
+# rows are looked at than may be taken, because another worker may hold some of them right now.
+# The rows are locked one by one by their keys (lateral), never by reading the whole table.
+CLAIM: Final = f"""
+with recursive alive as materialized (
+    select array_agg(id) as ids from workers where lease_until > now()
+), tenants as (
+    (select tenant from sessions where wake_at is not null order by tenant limit 1)
+    union all
+    select (select s.tenant from sessions s where s.wake_at is not null and s.tenant > t.tenant
+        order by s.tenant limit 1) from tenants t where t.tenant is not null
+), due as (
+    select d.id, d.tenant, d.at from tenants t, lateral (
+        select s.id, s.tenant, s.wake_at as at from sessions s
+        where s.tenant = t.tenant and s.wake_at <= now() and s.min_version <= {JOURNAL_V}
+            and {unowned("s", "select ids from alive")}
+        order by s.wake_at limit 4 * $3::int
+    ) d
+    union all
+    (select s.id, s.tenant, s.timer_at from sessions s
+    where s.timer_at <= now() and s.min_version <= {JOURNAL_V}
+        and {unowned("s", "select ids from alive")}
+    order by s.timer_at limit 4 * $2::int)
+), queued as (
+    select id, min(at) as at, row_number() over (partition by tenant order by min(at), id) as place
+    from due group by id, tenant
+), locked as (
+    select s.id, s.tenant, s.owner, q.at
+    from (select * from queued q order by q.place, q.at) q, lateral (
+        select s.id, s.tenant, s.owner from sessions s
+        where s.id = q.id and (s.wake_at <= now() or s.timer_at <= now())
+            and {unowned("s", "select ids from alive")}
+        for update of s skip locked
+    ) s
+    where $1 = any((select ids from alive)::text[]) limit $2::int
+), taken as (
+    select *, row_number() over (partition by tenant order by at) as place from locked
+)
+update sessions s set owner = $1, epoch = s.epoch + 1, claims = s.claims + 1, wake_at = null,
+    timer_at = case when s.timer_at <= now() then null else s.timer_at end
+from taken t where s.id = t.id and t.place <= $3::int
+returning s.id, s.tenant, s.epoch, s.claims, s.key_id, s.data_key, s.head, s.head_hash,
+    s.inbox_head, s.inbox_seen, t.owner is not null or s.claims > 1 as takeover
+"""  # noqa: S608 - made of constants of this room
+
+# Owners are few and sessions many, so the owners are found by hopping over the index.
+SWEEP: Final = f"""
+with recursive owners as (
+    (select owner from sessions where owner is not null order by owner limit 1)
+    union all
+    select (select s.owner from sessions s where s.owner > o.owner order by s.owner limit 1)
+    from owners o where o.owner is not null
+), lost as (
+    select s.id from owners o join sessions s on s.owner = o.owner
+    where {unowned("o", ALIVE)} and s.wake_at is null order by s.id for update of s skip locked
+)
+update sessions s set wake_at = now() from lost where s.id = lost.id
+"""  # noqa: S608 - made of constants of this room
+
+_FORGET: Final = "delete from workers where lease_until < now() - interval '1 day'"
+
+_OWNED: Final = """
+select id, epoch, inbox_head > inbox_seen from sessions where owner = $1 order by id
+"""
+
+GIVE_UP: Final = """
+update sessions set owner = null, wake_at = now() where id = $2 and owner = $1 and epoch = $3
+"""
+
+REMOVE: Final = """
+with gone as (delete from workers where id = $1)
+update sessions set wake_at = now() where owner = $1 and wake_at is null
+"""
+
+_ANY_ALIVE: Final = "select exists (select from workers where lease_until > now())"
+
+
+class PostgresWorkers:
+    """Leases and claims, in Postgres."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Work through this pool."""
+        self._engine = engine
+
+    async def renew(self, worker: str, lease_s: float) -> None:
+        """Create or renew this worker's lease."""
+        await self._engine.run(_RENEW, worker, lease_s, JOURNAL_V)
+
+    async def claim(self, worker: str, limit: int, per_tenant: int) -> list[Claim]:
+        """Take up to `limit` sessions that are due and have no living owner.
+
+        None are given to a worker whose own lease is over. At most `per_tenant` of one tenant are
+        taken at a time, tenants taking turns, what has been due longest first.
+        """
+        rows = await self._engine.rows(CLAIM, worker, limit, per_tenant)
+        return [
+            Claim(
+                session_id=row["id"],
+                tenant=row["tenant"],
+                epoch=row["epoch"],
+                claims=row["claims"],
+                key=WrappedKey(row["key_id"], row["data_key"]),
+                head=row["head"],
+                head_hash=row["head_hash"],
+                inbox_head=row["inbox_head"],
+                inbox_seen=row["inbox_seen"],
+                takeover=row["takeover"],
+            )
+            for row in rows
+        ]
+
+    async def sweep(self) -> int:
+        """Make due every session whose owner's lease is over; return how many."""
+        await self._engine.run(_FORGET)
+        return await self._engine.run(SWEEP)
+
+    async def owned(self, worker: str) -> list[Owned]:
+        """Return the sessions which this worker owns now."""
+        return [Owned(*row.values()) for row in await self._engine.rows(_OWNED, worker)]
+
+    async def give_up(self, worker: str, session_id: str, epoch: int) -> None:
+        """Let a session go without an append, due at once for another owner."""
+        await self._engine.run(GIVE_UP, worker, session_id, epoch)
+
+    async def remove(self, worker: str) -> None:
+        """End this worker's lease; what it still owns becomes due at once."""
+        await self._engine.run(REMOVE, worker)
+
+    async def any_alive(self) -> bool:
+        """Return whether some worker's lease holds."""
+        return bool(
+            await self._engine.value(
+                "select exists (select from workers where lease_until > now())"
+            )
+        )

@@ -1,0 +1,50 @@
+"""Each port twice: the fake, and the adapter on a real server. One suite runs on both."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from app.runtime.ports import JournalStore, SessionStore, ToolStore, WorkerStore
+from app.storage.engine import Engine
+from app.storage.journal import PostgresJournal
+from app.storage.migrate import migrate
+from app.storage.sessions import PostgresSessions
+from app.storage.tools import PostgresTools
+from app.storage.workers import PostgresWorkers
+from tests.fakes.journal import MemoryJournal
+from tests.fakes.rows import Tables
+from tests.fakes.sessions import MemorySessions
+from tests.fakes.tools import MemoryTools
+from tests.fakes.workers import MemoryWorkers
+from tests.servers import Databases
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The ports of one database."""
+
+    journal: JournalStore
+    sessions: SessionStore
+    workers: WorkerStore
+    tools: ToolStore
+
+
+@pytest.fixture(params=["fake", "postgres"])
+async def stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
+    if request.param == "fake":
+        tables = Tables()
+        yield Stores(
+            MemoryJournal(tables), MemorySessions(tables), MemoryWorkers(tables), MemoryTools()
+        )
+        return
+    databases: Databases = request.getfixturevalue("databases")
+    dsn = await databases.create(await databases.template("migrated", migrate))
+    async with Engine(dsn) as engine:
+        yield Stores(
+            PostgresJournal(engine),
+            PostgresSessions(engine),
+            PostgresWorkers(engine),
+            PostgresTools(engine),
+        )
+    await databases.drop(dsn)

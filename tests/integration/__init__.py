@@ -1,0 +1,1 @@
+"""The service as real processes on real servers: killed, stopped, restarted, taken over."""

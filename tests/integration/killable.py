@@ -1,0 +1,108 @@
+"""The service with a point at which it kills or stops itself, for tests of recovery.
+
+    python -m tests.integration.killable append:3:before serve --role worker
+
+is `surefoot serve --role worker`, except that at the third append, before it reaches Postgres, the
+process gets SIGKILL (SIGSTOP with `--stop`: a test can look around, then kill it or let it go on).
+The points are calls of ports; the adapters are replaced where the service is wired, so nothing in
+`app/` knows of them:
+
+    append  the journal's writes            claim    sessions being taken
+    model   calls of a model                tool     calls of a tool
+    spec    a tool's definition being read: after the durable intent, before the fence
+    hot     folded states going to Redis
+
+`after` is when the call has come back and nobody has seen its answer yet.
+"""
+
+import argparse
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from app.cli.main import main as surefoot
+from app.live.hot import RedisHotStates
+from app.providers.registry import Models
+from app.runtime.catalog import Catalog
+from app.storage.journal import PostgresJournal
+from app.storage.workers import PostgresWorkers
+from app.tools.runner import Tools
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_PORTS: dict[str, tuple[type, str]] = {
+    "append": (PostgresJournal, "append_batch"),
+    "claim": (PostgresWorkers, "claim"),
+    "model": (Models, "answer"),
+    "tool": (Tools, "run"),
+    "spec": (Catalog, "spec"),
+    "hot": (RedisHotStates, "put"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One moment: before or after the n-th call of a port that did something."""
+
+    port: str
+    nth: int
+    side: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Point":
+        """Read `port:n:before` or `port:n:after`."""
+        port, nth, side = text.split(":")
+        if port not in _PORTS or side not in {"before", "after"}:
+            raise ValueError(f"no such point: {text}")
+        return cls(port, int(nth), side)
+
+
+def arm(point: Point, signal_number: int = signal.SIGKILL) -> None:
+    """Put the point into this process, before the service is wired."""
+    owner, name = _PORTS[point.port]
+
+    def strike() -> None:
+        os.kill(os.getpid(), signal_number)
+
+    setattr(owner, name, _striking(getattr(owner, name), point, strike))
+
+
+def _striking(
+    call: Callable[P, Awaitable[T]], point: Point, strike: Callable[[], None]
+) -> Callable[P, Awaitable[T]]:
+    count = 0
+
+    @wraps(call)
+    async def struck(*args: P.args, **kwargs: P.kwargs) -> T:
+        nonlocal count
+        if point.port != "claim" or point.side == "before":
+            count += 1
+        mine = count
+        if mine == point.nth and point.side == "before":
+            strike()
+        answer = await call(*args, **kwargs)
+        if point.port == "claim" and point.side == "after" and answer:
+            count = mine = mine + 1  # a look which found nothing is no claim
+        if mine == point.nth and point.side == "after":
+            strike()
+        return answer
+
+    return struck
+
+
+def main() -> None:
+    """Run a command of `surefoot` with a point in it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("point", type=Point.parse)
+    parser.add_argument("--stop", action="store_true")
+    given, arguments = parser.parse_known_args()
+    arm(given.point, signal.SIGSTOP if given.stop else signal.SIGKILL)
+    surefoot(arguments)
+
+
+if __name__ == "__main__":
+    main()

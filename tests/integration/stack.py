@@ -1,0 +1,265 @@
+"""Processes of the service over one database: start, stop, kill, freeze, and look at their logs.
+
+    async with stacks.open() as stack:                  # a new database, migrated
+        one = await stack.start("all")                  # `surefoot serve --role all`, ready
+        client = stack.client(one)
+        ...
+        one.kill()                                      # kill -9
+        two = await stack.start("worker", point="append:3:before")
+
+Leaving the block ends the processes and checks their logs.
+"""
+
+import base64
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import httpx2
+
+from app.storage.migrate import migrate
+from tests.integration.client import Client
+from tests.integration.process import ROOT, Nursery, Process, Role
+from tests.servers import Databases
+from tests.waiting import until
+
+LEASE_S = 4.0
+MODEL = "scripted"
+START_S = 60.0
+"""A start takes 0.3 s; on a machine that is busy with other things much more."""
+_KEY = base64.b64encode(bytes(range(32))).decode()
+_PORTS = range(20_000, 32_000)
+"""Below those which the system gives to outgoing connections."""
+_BAD = (
+    "Traceback",
+    "Failed to detach",
+    "session.crashed",
+    "session.unfoldable",
+    "session.poison",
+    "was never retrieved",
+    "was never awaited",
+)
+"""What no log may hold."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Stack:
+    """The processes of one test, over one database."""
+
+    dsn: str
+    env: dict[str, str]
+    folder: Path
+    nursery: Nursery
+    processes: list[Process] = field(default_factory=list)
+    clients: list[Client] = field(default_factory=list)
+
+    async def start(
+        self,
+        role: Role = "all",
+        *,
+        point: str | None = None,
+        stop: bool = False,
+        without: Iterable[str] = (),
+        env: Mapping[str, str] | None = None,
+        ready: bool = True,
+    ) -> Process:
+        """Start a process and return when it is ready (has a lease, answers).
+
+        `point` is where it is struck by SIGKILL, or SIGSTOP with `stop` (`tests.integration.
+        killable`); `without` names mechanisms that are taken out of it.
+        """
+        process, settings = self._next(role, env)
+        before = await self._workers()
+        process.pid, process.ended = await self.nursery.fork(
+            argv=["serve", "--role", role],
+            env=settings,
+            log=str(process.log),
+            point=point,
+            signal=signal.SIGSTOP if stop else signal.SIGKILL,
+            without=list(without),
+        )
+        if ready:
+            await self.ready(process, before)
+        return process
+
+    async def spawn(self, role: Role = "all") -> Process:
+        """Start `surefoot serve` from nothing, as an operator does, and return when it is ready."""
+        process, settings = self._next(role, None)
+        before = await self._workers()
+        with process.log.open("ab") as log:
+            command = (sys.executable, "-m", "app.cli.main", "serve", "--role", role)
+            made = subprocess.Popen(  # noqa: ASYNC220 - waited for in a thread, whatever loop runs
+                command, cwd=ROOT, env=settings, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        process.pid = made.pid
+        threading.Thread(target=lambda: process.ended.set_result(made.wait()), daemon=True).start()
+        await self.ready(process, before)
+        return process
+
+    def _next(self, role: Role, env: Mapping[str, str] | None) -> tuple[Process, dict[str, str]]:
+        port = free_port()
+        log = self.folder / f"{len(self.processes)}-{role}.log"
+        process = Process(role=role, pid=0, port=port, log=log, ended=Future())
+        self.processes.append(process)
+        return process, {**self.env, "SUREFOOT_PORT": str(port), **(env or {})}
+
+    async def ready(self, process: Process, before: set[str]) -> None:
+        """Return when a process takes requests and, where it works, has its lease."""
+
+        async def is_ready() -> bool:
+            assert process.alive, process.text()
+            if process.role != "worker" and not await _answers(process.url):
+                return False
+            new = await self._workers() - before if process.role != "api" else set()
+            process.worker = next(iter(new), None)
+            return process.role == "api" or bool(new)
+
+        await until(is_ready, timeout_s=START_S, what=f"{process.role} is ready")
+
+    def client(self, process: Process) -> Client:
+        """Return a client of this process's API."""
+        client = Client(process.url)
+        self.clients.append(client)
+        return client
+
+    async def rows(self, statement: str, *args: object) -> list[asyncpg.Record]:
+        """Ask the database."""
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            return await connection.fetch(statement, *args)
+        finally:
+            await connection.close()
+
+    async def owner(self, session_id: str) -> str | None:
+        """Return which worker owns a session."""
+        rows = await self.rows("select owner from sessions where id = $1", session_id)
+        owner: str | None = rows[0]["owner"]
+        return owner
+
+    async def lease_over(self, process: Process) -> None:
+        """Return when the lease of a process that is dead or frozen has run out."""
+
+        async def over() -> bool:
+            rows = await self.rows(
+                "select 1 from workers where id = $1 and lease_until > now()", process.worker
+            )
+            return not rows
+
+        await until(over, timeout_s=20, what="the lease is over")
+
+    async def _workers(self) -> set[str]:
+        return {row["id"] for row in await self.rows("select id from workers")}
+
+    async def close(self, *, check: bool) -> None:
+        """End everything and look into the logs."""
+        for client in self.clients:
+            await client.close()
+        for process in self.processes:
+            process.thaw()
+            process.kill()
+        for process in self.processes:
+            await process.wait()
+        if check:
+            self.check_logs()
+
+    def check_logs(self) -> None:
+        """Fail if a process logged what none may log."""
+        for process in self.processes:
+            if process.checked:
+                text = process.text()
+                found = [bad for bad in _BAD if bad in text]
+                assert not found, f"{process.log.name}: {found}\n{text[-6000:]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stacks:
+    """Opens stacks on the servers of the run."""
+
+    databases: Databases
+    redis_url: str
+    nursery: Nursery
+    folder: Path
+
+    @asynccontextmanager
+    async def open(
+        self,
+        *,
+        model: str | None = None,
+        lease_s: float = LEASE_S,
+        env: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Stack]:
+        """A stack over a new database, using the model at this address."""
+        dsn = await self.databases.create(await self.databases.template("migrated", migrate))
+        folder = self.folder / urlsplit(dsn).path.lstrip("/")
+        folder.mkdir()
+        stack = Stack(
+            dsn=dsn,
+            env={**_environment(dsn, self.redis_url, model, lease_s), **(env or {})},
+            folder=folder,
+            nursery=self.nursery,
+        )
+        whole = False
+        try:
+            yield stack
+            whole = True
+        finally:
+            await stack.close(check=whole)
+            await self.databases.drop(dsn)
+
+
+def _environment(dsn: str, redis_url: str, model: str | None, lease_s: float) -> dict[str, str]:
+    asked = {} if model is None else {"LLM_BASE_URL": model, "LLM_MODEL": MODEL}
+    settings = {
+        "DATABASE_URL": dsn,
+        "REDIS_URL": redis_url,
+        "ENCRYPTION_KEYS": f"test:{_KEY}",
+        "EGRESS_ALLOW": "127.0.0.0/8",
+        "AUTH": "off",
+        "LEASE_S": str(lease_s),
+        "DRAIN_S": "3",
+        "POOL_SIZE": "4",
+        **asked,
+    }
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {
+        "PYTHONPATH": str(ROOT),
+        **kept,
+        **{f"SUREFOOT_{name}": value for name, value in settings.items()},
+    }
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now, and that no outgoing connection will be given."""
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+async def _answers(url: str) -> bool:
+    try:
+        async with httpx2.AsyncClient(base_url=url) as client:
+            return (await client.get("/readyz")).status_code == httpx2.codes.OK
+    except httpx2.TransportError:
+        return False
+
+
+def seen(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the types of events."""
+    return [event["type"] for event in events]

@@ -1,0 +1,1 @@
+"""Tests of spans, metrics and log lines."""
