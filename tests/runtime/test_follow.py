@@ -370,12 +370,11 @@ async def test_a_reader_outlives_postgres_being_away(author: Author) -> None:
 
 async def test_settle_returns_when_the_turn_waits_or_the_time_is_over(author: Author) -> None:
     world, session = author.world, await author.begin()
-    cipher = world.cipher(session)
     async with world.api() as group:
         began = world.clock.boot_s()
-        await world.follower.settle(session, cipher, 2, within_s=3)
+        await world.follower.settle(session, 2, within_s=3)
         assert world.clock.boot_s() - began == pytest.approx(3, abs=0.01)
-        settling = group.create_task(world.follower.settle(session, cipher, 2, within_s=30))
+        settling = group.create_task(world.follower.settle(session, 2, within_s=30))
         await asyncio.sleep(1)
         await author.write("verification.requested")
         await settling

@@ -16,9 +16,11 @@ from app.runtime.creation import Wanted
 from app.runtime.errors import ModelFailure, StoreUnavailable
 from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
 from app.runtime.idempotency import Answer, Attempt
+from app.runtime.records import Delivery
 from app.runtime.refusals import Conflict, Invalid, KeyInFlight, KeyReused, NotFound, NoWorker
 from tests.fakes.interposed import Faults
 from tests.fakes.models import calls, says
+from tests.fakes.row import Locked
 from tests.runtime.scripts import shop, weather
 from tests.runtime.world import LEASE_S, TENANT, World
 
@@ -175,6 +177,27 @@ async def test_a_key_stands_for_one_message(world: World) -> None:
     with pytest.raises(Conflict):  # a refusal is not remembered
         await say(TENANT, session, "ho", Policy.REJECT, attempt("r"))
     assert (await say(TENANT, session, "ho", Policy.ENQUEUE, attempt("r"))).status == 202
+
+
+@pytest.mark.req("API-11")
+async def test_one_key_for_two_sessions_at_once_changes_only_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other request under the key commits between our look at it and our own record."""
+    session = await in_status(world, Status.COMPLETED, stop_reason="final_answer")
+    key = attempt("k")
+    whole = Locked.deliver
+
+    async def slow(self: Locked, delivery: Delivery) -> int | None:
+        world.store.keep(attempt("k", body=b"other").record(world.keyring, 202, b"{}", None))
+        return await whole(self, delivery)
+
+    monkeypatch.setattr(Locked, "deliver", slow)
+    with pytest.raises(KeyInFlight):
+        await world.sessions.message(TENANT, session, "hi", Policy.REJECT, key)
+    assert world.store.rows[session].inbox_head == 0
+    with pytest.raises(KeyReused):
+        await world.sessions.message(TENANT, session, "hi", Policy.REJECT, key)
 
 
 @pytest.mark.case("C067")
