@@ -6,18 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.canonical import Json
 from app.core.events import Event
 from app.core.lifecycle import StopReason
 from app.runtime.errors import StoreUnavailable
-from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
+from app.runtime.exchange import ModelReply, ModelRequest
 from app.runtime.poison import MOST_CLAIMS
 from app.runtime.records import SealedEvent
 from app.runtime.worker import WorkerOptions
 from tests.fakes.interposed import Death, Faults
 from tests.fakes.models import says
 from tests.runtime.scripts import shop, weather
-from tests.runtime.world import LEASE_S, TENANT, World, seqs
+from tests.runtime.world import LEASE_S, TENANT, Node, World, seqs
 
 AWAY = StoreUnavailable("away")
 
@@ -153,64 +152,35 @@ async def test_a_session_in_recovery_is_drained_too(world: World) -> None:
 @pytest.mark.req("STATE-10")
 @pytest.mark.case("C081")
 async def test_poison_ends_the_session_and_the_next_turn_can_be_sent(world: World) -> None:
-    killing = True
-
-    def script(request: ModelRequest) -> ModelReply:
-        return weather(request)
-
-    world.model.script = script
-
-    async def kills(_request: ToolRequest) -> Json:
-        await asyncio.sleep(0)
-        return None
-
-    world.tools.behaviours["get_weather"] = kills
-    deaths = 0
+    """A tool kills every process that calls it."""
+    world.model.script = weather
     async with world.api():
         session = await world.create("Weather")
-        while killing and world.store.rows[session].facts.status == "active":
-            death = Death(at=None)
-            node = world.node(f"w{deaths}", between=_dies_in("run", death))
-            await _lives_until_death(node)
+        for n in range(1 + MOST_CLAIMS):  # the first of them brought the model's answer
+            await _lives_until_death(world.node(f"w{n}", between=Death(on="run")))
             await asyncio.sleep(LEASE_S + 1)
-            deaths += 1
-            if deaths > MOST_CLAIMS + 2:
-                break
-            if world.store.rows[session].claims >= MOST_CLAIMS:
-                killing = False
-    assert deaths <= MOST_CLAIMS + 1
+    row = world.store.rows[session]
+    assert (row.claims, row.facts.status) == (MOST_CLAIMS, "active")
     healthy = world.node("healthy")
     async with world.running(healthy):
         await world.until(session, "failed")
         shown = await world.shown(session)
         assert shown["stop_reason"] == StopReason.UNRECOVERABLE_ERROR
         assert "could not be run" in shown["error"]["message"]  # type: ignore[index]
-        world.tools.behaviours.clear()
         await world.say(session, "Again")
         await world.until(session, "completed")
         frames = await world.frames(session)
-    assert seqs(frames) == list(range(1, world.store.rows[session].head + 1))
+    assert seqs(frames) == list(range(1, row.head + 1))
     assert world.types(session).count("turn.ended") == 2
     assert healthy.observer.said("session.poison")
 
 
-def _dies_in(method: str, death: Death):  # type: ignore[no-untyped-def]
-    async def between(name: str, call: object) -> object:
-        if name == method:
-            death._die()  # noqa: SLF001
-        return await death(name, call)  # type: ignore[arg-type]
-
-    return between
-
-
-async def _lives_until_death(node: object) -> None:
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(node.worker.run())  # type: ignore[attr-defined]
-    await asyncio.wait([task], timeout=20)
-    task.cancel()
-    await asyncio.wait([task])
-    if not task.cancelled():
-        assert task.exception() is not None
+async def _lives_until_death(node: Node) -> None:
+    loop = asyncio.get_running_loop()  # no group: its death must not end the test
+    task = loop.create_task(node.worker.run())
+    await asyncio.wait([task], timeout=60)
+    assert task.done()
+    assert task.exception() is not None
 
 
 async def test_messages_to_a_waiting_session_do_not_poison_it(world: World) -> None:
@@ -234,15 +204,8 @@ async def _in_doubt(world: World) -> str:
     world.model.script = weather
     async with world.api():
         session = await world.create("Weather")
-        death = Death()
-
-        async def between(name: str, call: object) -> object:
-            answer = await death(name, call)  # type: ignore[arg-type]
-            if name == "run" and world.tools.done["create_reminder"]:
-                death._die()  # noqa: SLF001
-            return answer
-
-        await _lives_until_death(world.node("doomed", between=between))
+        death = Death(on="run", after=True, when=lambda: bool(world.tools.done["create_reminder"]))
+        await _lives_until_death(world.node("doomed", between=death))
     assert world.tools.done["create_reminder"] == 1
     return session
 
@@ -360,6 +323,19 @@ async def test_a_living_owner_is_never_robbed(world: World) -> None:
     assert world.store.rows[session].epoch == 1
 
 
+async def test_without_that_protection_it_is_robbed(world: World) -> None:
+    """What asking for a living owner is good for: else every nudge takes the session away."""
+    world.store.on.living_owner = False
+    world.model.takes_s = 3
+    first, second = world.node("w1"), world.node("w2")
+    async with world.running(first, second):
+        session = await world.create()
+        await asyncio.sleep(0.5)
+        await world.say(session, "more")
+        await asyncio.sleep(5)
+        assert world.store.rows[session].epoch > 2
+
+
 async def test_a_session_claimed_anew_while_its_last_run_finishes_is_not_forgotten(
     world: World,
 ) -> None:
@@ -372,7 +348,7 @@ async def test_a_session_claimed_anew_while_its_last_run_finishes_is_not_forgott
         del session_id, snapshot
         await asyncio.sleep(slow)
 
-    world.hot.put = put  # type: ignore[method-assign,assignment]
+    world.hot.put = put  # type: ignore[method-assign]
     async with world.running(node):
         session = await world.create("one")
         await world.until_turn(session, 1)
