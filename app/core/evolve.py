@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from app.core.changing import changed
 from app.core.context import MESSAGE_OVERHEAD
 from app.core.events import (
     Body,
@@ -82,7 +83,7 @@ def evolve(state: State | None, event: Event) -> State:
         raise BrokenJournalError(message)
     fold = _FOLDS.get(type(body))
     folded = state if fold is None else fold(state, event, body)
-    return replace(
+    return changed(
         folded,
         seq=event.seq,
         at_us=event.at_us,
@@ -117,7 +118,7 @@ def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
     message = UserMessage(body.text, body.tokens, note=goes_on)
     context = state.context_tokens or state.prompt.tokens + state.tools_tokens
     context += body.tools_tokens - state.tools_tokens + body.tokens + MESSAGE_OVERHEAD
-    fresh = replace(
+    fresh = changed(
         state,
         history=(*state.history, message),
         context_tokens=context,
@@ -137,7 +138,7 @@ def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
     )
     if goes_on:
         return fresh
-    return replace(
+    return changed(
         fresh,
         active_us=0,
         active_from_us=None,
@@ -154,16 +155,16 @@ def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
 
 
 def _phase_entered(state: State, event: Event, body: PhaseEntered) -> State:
-    moved = replace(state, phase=body.target, phase_seq=event.seq, phase_at_us=event.at_us)
+    moved = changed(state, phase=body.target, phase_seq=event.seq, phase_at_us=event.at_us)
     if body.source is Phase.WAITING:
-        moved = replace(moved, pending=None)
+        moved = changed(moved, pending=None)
     if body.target in {Phase.REFLECT, Phase.DONE} and state.calls:
         return flush_calls(moved, ending=body.target is Phase.DONE)
     return moved
 
 
 def _model_requested(state: State, event: Event, body: ModelRequested) -> State:
-    return replace(state, request=OpenRequest(event.seq, event.at_us, body.purpose))
+    return changed(state, request=OpenRequest(event.seq, event.at_us, body.purpose))
 
 
 def _model_answered(state: State, _event: Event, body: ModelAnswered) -> State:
@@ -180,7 +181,7 @@ def _model_answered(state: State, _event: Event, body: ModelAnswered) -> State:
         context = usage.input_tokens + max(body.tokens, usage.output_tokens) + MESSAGE_OVERHEAD
         if state.stopping is not None:
             context += state.tools_tokens
-    return replace(
+    return changed(
         state,
         request=None,
         history=(*state.history, message) if said else state.history,
@@ -197,19 +198,19 @@ def _model_failed(state: State, _event: Event, body: ModelFailed) -> State:
     request = state.request
     spent, usage = state.spent.plus(body.usage), state.usage.plus(body.usage)
     if request is None or body.retry_at_us is None:
-        return replace(state, request=None, spent=spent, usage=usage)
+        return changed(state, request=None, spent=spent, usage=usage)
     again = replace(request, attempt=body.attempt + 1, not_before_us=body.retry_at_us)
-    return replace(state, request=again, spent=spent, usage=usage)
+    return changed(state, request=again, spent=spent, usage=usage)
 
 
 def _with_call(state: State, call_id: str, change: Callable[[OpenCall], OpenCall]) -> State:
     calls = tuple(change(c) if c.call.call_id == call_id else c for c in state.calls)
-    return replace(state, calls=calls)
+    return changed(state, calls=calls)
 
 
 def _tool_intended(state: State, event: Event, body: ToolIntended) -> State:
     one = Usage(tool_calls=1)
-    counted = replace(state, usage=state.usage.plus(one), spent=state.spent.plus(one))
+    counted = changed(state, usage=state.usage.plus(one), spent=state.spent.plus(one))
     return _with_call(
         counted,
         body.call_id,
@@ -233,7 +234,7 @@ def _tool_attempted(state: State, _event: Event, body: ToolAttempted) -> State:
 def _tool_finished(state: State, _event: Event, body: ToolFinished) -> State:
     if state.pending is not None:
         left = tuple(c for c in state.pending.calls if c != body.call_id)
-        state = replace(state, pending=replace(state.pending, calls=left))
+        state = changed(state, pending=replace(state.pending, calls=left))
     return _with_call(
         state,
         body.call_id,
@@ -242,24 +243,24 @@ def _tool_finished(state: State, _event: Event, body: ToolFinished) -> State:
 
 
 def _guard_tripped(state: State, _event: Event, body: GuardTripped) -> State:
-    changed = replace(state, nudges=(*state.nudges, body.guard))
+    tripped = changed(state, nudges=(*state.nudges, body.guard))
     if body.stop_reason is not None:
-        changed = replace(changed, stopping=body.stop_reason)
+        tripped = changed(tripped, stopping=body.stop_reason)
     if body.tool is not None and body.tool not in state.withdrawn:
-        changed = replace(changed, withdrawn=(*state.withdrawn, body.tool))
+        tripped = changed(tripped, withdrawn=(*state.withdrawn, body.tool))
     if body.note is not None:
         note = UserMessage(body.note, body.note_tokens, note=True)
-        tokens = changed.context_tokens + body.note_tokens + MESSAGE_OVERHEAD
-        changed = replace(changed, history=(*changed.history, note), context_tokens=tokens)
-    return changed
+        tokens = tripped.context_tokens + body.note_tokens + MESSAGE_OVERHEAD
+        tripped = changed(tripped, history=(*tripped.history, note), context_tokens=tokens)
+    return tripped
 
 
 def _message_received(state: State, _event: Event, body: MessageReceived) -> State:
-    return replace(state, queue=(*state.queue, QueuedText(body.text, body.tokens)))
+    return changed(state, queue=(*state.queue, QueuedText(body.text, body.tokens)))
 
 
 def _session_claimed(state: State, _event: Event, body: SessionClaimed) -> State:
-    return replace(state, epoch=body.epoch, lease_us=body.lease_us)
+    return changed(state, epoch=body.epoch, lease_us=body.lease_us)
 
 
 def _session_interrupted(state: State, event: Event, body: SessionInterrupted) -> State:
@@ -267,11 +268,11 @@ def _session_interrupted(state: State, event: Event, body: SessionInterrupted) -
         replace(c, doubt_since_us=event.at_us) if c.call.call_id in body.calls else c
         for c in state.calls
     )
-    return replace(state, calls=calls)
+    return changed(state, calls=calls)
 
 
 def _verification_asked(state: State, _event: Event, body: VerificationAsked) -> State:
-    return replace(state, pending=Pending(PendingKind.VERIFICATION, body.calls))
+    return changed(state, pending=Pending(PendingKind.VERIFICATION, body.calls))
 
 
 def _turn_ended(state: State, _event: Event, body: TurnEnded) -> State:
@@ -283,20 +284,20 @@ def _turn_ended(state: State, _event: Event, body: TurnEnded) -> State:
     if text.strip() and not isinstance(history[-1] if history else None, AssistantMessage):
         tokens = state.best_tokens + sum(fact.tokens for fact in state.facts)
         history = (*history, AssistantMessage(text, tokens))
-        state = replace(state, context_tokens=state.context_tokens + tokens + MESSAGE_OVERHEAD)
-    return replace(state, ended=ended, request=None, pending=None, history=history)
+        state = changed(state, context_tokens=state.context_tokens + tokens + MESSAGE_OVERHEAD)
+    return changed(state, ended=ended, request=None, pending=None, history=history)
 
 
 def _session_resumed(state: State, _event: Event, body: SessionResumed) -> State:
-    return replace(state, resuming=body.turn)
+    return changed(state, resuming=body.turn)
 
 
 def _limits_raised(state: State, _event: Event, body: LimitsRaised) -> State:
-    return replace(state, limits=body.limits)
+    return changed(state, limits=body.limits)
 
 
 def _session_closed(state: State, _event: Event, _body: SessionClosed) -> State:
-    return replace(state, closed=True, queue=(), resuming=None)
+    return changed(state, closed=True, queue=(), resuming=None)
 
 
 _FOLDS: Final[dict[type[Body], Callable[..., State]]] = {

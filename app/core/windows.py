@@ -1,9 +1,9 @@
 """A step's calls when it is over: results into the history, actions into the guards' windows."""
 
-from dataclasses import replace
 from typing import Final
 
 from app.core.canonical import digest
+from app.core.changing import changed
 from app.core.context import MESSAGE_OVERHEAD, content_of, fact_of
 from app.core.events import CallMade, EffectClass, Outcome, ToolFinished
 from app.core.messages import ToolMessage
@@ -33,7 +33,7 @@ def flush_calls(state: State, *, ending: bool) -> State:
     errors = 0 if good else state.errors_running + 1
     done = (a for a in actions if a.executed and a.effect is EffectClass.ONCE)
     facts = (fact_of(a) for a in good if a.executed)
-    return replace(
+    return changed(
         state,
         history=(*state.history, *messages),
         context_tokens=state.context_tokens + sum(m.tokens + MESSAGE_OVERHEAD for m in messages),

@@ -103,7 +103,9 @@ class Subscription:
     async def _listen(self) -> None:
         connection: Connection = self._pool.make_connection()  # type: ignore[no-untyped-call]
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
+            # Its own timeout bounds the socket, not the greeting that follows.
+            async with asyncio.timeout(self._link.timeout_s):
+                await connection.connect()  # type: ignore[no-untyped-call]
             self._joining = set(self._channels)
             self._pending = Counter(self._joining)
             await connection.send_command("SUBSCRIBE", *self._joining, check_health=False)

@@ -157,7 +157,6 @@ class Driver:
             return False
         if self._look or self._inputs:
             return True
-        self._cancel_moot()
         self._perform(group)
         if self._dropping and not self._tasks:
             return False
@@ -248,16 +247,15 @@ class Driver:
                     self.session_id, self._sealer.snapshot(after)
                 )
 
-    def _cancel_moot(self) -> None:
-        wanted = {effect.key for effect in owed(self._state)}
+    def _perform(self, group: asyncio.TaskGroup) -> None:
+        """Begin what is owed and not begun, and cut what is owed no longer."""
+        wanted = {effect.key: effect for effect in owed(self._state)}
         for key in [key for key in self._tasks if key not in wanted]:
             self._tasks.pop(key).cancel()
-
-    def _perform(self, group: asyncio.TaskGroup) -> None:
-        for effect in owed(self._state):
-            if effect.key not in self._tasks and self._may_begin(effect):
+        for key, effect in wanted.items():
+            if key not in self._tasks and self._may_begin(effect):
                 work = self._carry_out(effect, self._state, group.create_task)
-                self._tasks[effect.key] = group.create_task(work)
+                self._tasks[key] = group.create_task(work)
 
     def _may_begin(self, effect: Effect) -> bool:
         if not self._dropping:

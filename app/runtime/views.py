@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from app.core.events import Limits, Result, Usage
@@ -26,12 +27,18 @@ def rfc3339(at_us: int) -> str:
 
 def usage_json(usage: Usage) -> dict[str, object]:
     """Return usage as clients see it."""
-    return asdict(usage)
+    return {name: getattr(usage, name) for name in Usage.__slots__}
 
 
 def limits_json(limits: Limits) -> dict[str, object]:
     """Return limits as clients see them."""
-    return asdict(limits)
+    return {name: getattr(limits, name) for name in Limits.__slots__}
+
+
+@lru_cache(maxsize=1024)
+def _limits_text(limits: Limits) -> str:
+    """Return limits as they stand in a row: the same at each of a session's appends."""
+    return json.dumps(limits_json(limits))
 
 
 def facts_of(state: State) -> Facts:
@@ -51,7 +58,7 @@ def facts_of(state: State) -> Facts:
         stop_reason=None if ended is None else ended.reason.value,
         pending_kind=None if pending is None else pending.kind.value,
         usage=json.dumps(usage_json(state.usage)),
-        limits=json.dumps(limits_json(state.limits)),
+        limits=_limits_text(state.limits),
         trace_id="" if state.trace is None else state.trace.trace_id,
         tools=tuple(ref.name for ref in state.tools),
         ended_at_us=state.at_us if ended is not None else None,

@@ -90,7 +90,7 @@ class ScriptedModel:
         if not self.pieces or isinstance(reply, ModelFailure) or on_delta is None:
             await asyncio.sleep(self.takes_s)
             return
-        size = -(-len(reply.text) // self.pieces)
+        size = max(1, -(-len(reply.text) // self.pieces))
         for start in range(0, len(reply.text), size):
             await asyncio.sleep(self.takes_s / self.pieces)
             on_delta(reply.text[start : start + size])

@@ -243,7 +243,7 @@ def _environment(dsn: str, redis_url: str, model: str | None, lease_s: float) ->
 def free_port() -> int:
     """Return a port that nobody uses now, and that no outgoing connection will be given."""
     while True:
-        port = random.choice(_PORTS)  # noqa: S311 - a port, not a secret
+        port = random.choice(_PORTS)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

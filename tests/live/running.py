@@ -7,15 +7,20 @@ from urllib.parse import urlsplit
 
 from app.live.hub import RedisHub
 from app.live.link import Link
+from app.runtime.ports import Clock
 from tests.clocks import RealClock
 from tests.waiting import until
 
 
 @asynccontextmanager
 async def running_hub(
-    url: str, fallback: Callable[[str], Awaitable[None]] | None = None, *, wait: bool = True
+    url: str,
+    fallback: Callable[[str], Awaitable[None]] | None = None,
+    *,
+    wait: bool = True,
+    clock: Clock | None = None,
 ) -> AsyncIterator[RedisHub]:
-    async with Link(url, clock=RealClock()) as link, asyncio.TaskGroup() as group:
+    async with Link(url, clock=clock or RealClock()) as link, asyncio.TaskGroup() as group:
         hub = RedisHub(link, nudge_fallback=fallback)
         running = group.create_task(hub.run())
         if wait:

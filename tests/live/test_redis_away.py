@@ -38,7 +38,7 @@ async def test_a_cancelled_command_leaves_its_answer_to_nobody(proxy: Proxy, lin
     for key in keys:
         await hot.put(key, Snapshot(1, 1, key.encode()))
     proxy.delay_s = 0.02
-    chance = random.Random(7)  # noqa: S311 - a seeded test
+    chance = random.Random(7)
     answers: list[tuple[str, Snapshot | None]] = []
 
     async def read(key: str) -> None:
@@ -229,3 +229,27 @@ async def test_an_evicting_redis_is_named(redis_url: str) -> None:
             assert "allkeys-lru" in warning
         finally:
             await link.run([("CONFIG", "SET", "maxmemory-policy", "noeviction")])
+
+
+async def test_who_comes_late_learns_what_is_followed_and_forgets_it_again(redis_url: str) -> None:
+    fast = RealClock(rate=20)
+    async with running_hub(redis_url, clock=fast) as reader:
+        async with reader.subscribe("ses_1"), running_hub(redis_url, clock=fast) as late:
+            await until(lambda: late.followed("ses_1"))
+            for _ in range(3):  # said again and again, so it stays
+                await fast.sleep(8)
+                assert late.followed("ses_1")
+        async with running_hub(redis_url, clock=fast) as later:
+            await fast.sleep(8)
+            assert not later.followed("ses_1")
+
+
+async def test_a_connection_that_went_silent_is_replaced(proxy: Proxy) -> None:
+    async with (
+        running_hub(proxy.url, clock=RealClock(rate=20)) as hub,
+        hub.subscribe("ses_1") as events,
+    ):
+        proxy.delay_s = 30.0  # nothing arrives any more, and nothing is closed
+        await until(lambda: not hub.connected)
+        proxy.delay_s = 0.0
+        await marked(events)

@@ -1,0 +1,97 @@
+"""A message that arrives at the very moment a turn ends is answered: a thousand tries at it."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.integration.client import Client, Json
+from tests.integration.plans import last_message
+from tests.integration.stack import Stacks
+from tests.scripted.answers import Answer, text
+from tests.scripted.history import Body
+from tests.scripted.model import ScriptedModel
+from tests.waiting import until
+
+SESSIONS = 20
+TRIES = 50
+
+
+def echo(request: Body, _n: int) -> Answer:
+    """Answer at once with the words of the last message."""
+    return text(f"You said: {last_message(request)}", pieces=1)
+
+
+@dataclass(slots=True)
+class Aimer:
+    """Posts messages to one session, each aimed at the end of the turn before.
+
+    What came too early makes it wait longer, what came too late shorter; so most tries are within
+    a few milliseconds of the end.
+    """
+
+    client: Client
+    session_id: str
+    pause_s: float = 0.03
+    receipts: Counter[str] = field(default_factory=Counter)
+
+    async def run(self, chance: random.Random) -> None:
+        for n in range(TRIES):
+            await asyncio.sleep(self.pause_s * chance.uniform(0.7, 1.3))
+            body = {"text": f"message {n}", "when_busy": "enqueue"}
+            path = f"/v1/sessions/{self.session_id}/messages"
+            receipt = (await self.client.post(path, body, expect=202))["receipt"]
+            self.receipts[receipt] += 1
+            self.pause_s = min(0.5, self.pause_s * (1.15 if receipt == "enqueued" else 0.85))
+
+
+@pytest.mark.req("API-7", "STATE-1")
+async def test_a_message_at_the_end_of_a_turn_is_answered(stacks: Stacks) -> None:
+    async with (
+        ScriptedModel(echo, keep_requests=False) as model,
+        stacks.open(model=model.base_url, env={"SUREFOOT_LOG_LEVEL": "warning"}) as stack,
+    ):
+        client = stack.client(await stack.start("all"))
+        aimers = [Aimer(client, await client.create("message -1")) for _ in range(SESSIONS)]
+        async with asyncio.TaskGroup() as group:
+            for seed, aimer in enumerate(aimers):
+                group.create_task(aimer.run(random.Random(seed)))
+        last_sent = time.monotonic()
+        receipts: Counter[str] = sum((a.receipts for a in aimers), Counter())
+        handed_on, claimed = 0, 0
+        for aimer in aimers:
+            await until(lambda i=aimer.session_id: _all_answered(client, i), timeout_s=20)
+            assert time.monotonic() - last_sent < 20
+            events = await client.events(aimer.session_id)
+            _each_is_answered_once(events)
+            kept, new = _how_turns_began(events)
+            handed_on += kept
+            claimed += new
+        assert model.count == SESSIONS * (TRIES + 1)
+        assert receipts.total() == SESSIONS * TRIES == 1000
+        # Both sides of the race were met: in the inbox before the end, and after the release.
+        assert min(receipts["enqueued"], receipts["started"]) > 50, receipts
+        assert min(handed_on, claimed) > 50, (handed_on, claimed)
+
+
+async def _all_answered(client: Client, session_id: str) -> bool:
+    session = await client.session(session_id)
+    return bool(session["status"] == "completed" and session["turn"] == TRIES + 1)
+
+
+def _each_is_answered_once(events: list[Json]) -> None:
+    asked = [e["data"]["text"] for e in events if e["type"] == "turn.started"]
+    assert asked == [f"message {n}" for n in range(-1, TRIES)]
+    ended = [e["data"]["result"]["text"] for e in events if e["type"] == "turn.ended"]
+    assert ended == [f"You said: {words}" for words in asked]
+
+
+def _how_turns_began(events: list[Json]) -> tuple[int, int]:
+    """Return how many turns began under the owner of the one before, and how many by a claim."""
+    claims = [e["turn"] for e in events if e["type"] == "session.claimed"]
+    began = {e["turn"] for e in events if e["type"] == "turn.started"} - {1}
+    claimed = len(began & set(claims))
+    return len(began) - claimed, claimed
