@@ -181,7 +181,6 @@ class _Parts:
             tokens=self.tokens,
             reader=AnswerReader(self.arguments, self.tokens),
             observer=self.observer,
-            lease=lease,
             sample=self.observer.sample,
         )
         desk = Desk(

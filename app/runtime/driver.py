@@ -30,7 +30,7 @@ from app.runtime.deltas import DeltaStream, Spawn
 from app.runtime.errors import PortError, StoreUnavailable
 from app.runtime.exchange import LiveEvent
 from app.runtime.inbox import read_inbox
-from app.runtime.lease import Lease
+from app.runtime.lease import Hold, Lease
 from app.runtime.perform import LeaseInDoubtError, Performer, is_cancelled
 from app.runtime.ports import (
     Clock,
@@ -38,7 +38,6 @@ from app.runtime.ports import (
     Hub,
     JournalStore,
     Observer,
-    SessionCipher,
     SessionStore,
 )
 from app.runtime.records import Append, Appended, Claim, Fate, Release, SealedEvent
@@ -80,15 +79,14 @@ class Desk:
 class Driver:
     """Runs one claimed session. `dropped` says that it was let go without a release."""
 
-    def __init__(
-        self, desk: Desk, claim: Claim, state: State, sealer: Sealer, cipher: SessionCipher
-    ) -> None:
-        """Take a claim and its folded state."""
+    def __init__(self, desk: Desk, claim: Claim, hold: Hold, state: State, sealer: Sealer) -> None:
+        """Take a claim, the hold on the lease under which it was made, and its folded state."""
         self._desk = desk
+        self._hold = hold
         self._claim = claim
         self._state = state
         self._sealer = sealer
-        self._cipher = cipher
+        self._cipher = sealer.cipher
         self._saved = state
         self._head = claim.head
         self._head_hash = claim.head_hash
@@ -285,12 +283,12 @@ class Driver:
     async def _performed(self, effect: Effect, state: State, spawn: Spawn) -> Input:
         perform = self._desk.performer.perform
         if not isinstance(effect, CallModel):
-            return await perform(self._claim.tenant, state, effect, _nobody)
+            return await perform(self._claim.tenant, state, effect, _nobody, self._hold.fresh)
         deltas = DeltaStream(
             hub=self._desk.hub, cipher=self._cipher, state=state, effect=effect, spawn=spawn
         )
         try:
-            given = await perform(self._claim.tenant, state, effect, deltas)
+            given = await perform(self._claim.tenant, state, effect, deltas, self._hold.fresh)
             await deltas.flush()
         finally:
             deltas.stop()

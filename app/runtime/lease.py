@@ -1,5 +1,6 @@
 """What this process knows of its own lease: the fence at our own door."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from app.runtime.ports import Clock
@@ -14,6 +15,7 @@ class Lease:
         """Start unconfirmed."""
         self._clock = clock
         self.lease_s = lease_s
+        self.term = 0
         self._confirmed_s: float | None = None
 
     @property
@@ -22,7 +24,14 @@ class Lease:
         return int(self.lease_s * 1_000_000)
 
     def confirm(self, asked_s: float) -> None:
-        """Note a renewal that Postgres confirmed; it counts from when it was asked for."""
+        """Note a renewal that Postgres confirmed; it counts from when it was asked for.
+
+        When the one before may have run out in between, a new term begins: what was claimed in
+        the old one may belong to somebody else now.
+        """
+        before = self._confirmed_s
+        if before is None or self._clock.boot_s() - before >= self.lease_s:
+            self.term += 1
         self._confirmed_s = asked_s
 
     def fresh(self) -> bool:
@@ -30,3 +39,19 @@ class Lease:
         if self._confirmed_s is None:
             return False
         return self._clock.boot_s() - self._confirmed_s < self.lease_s / FRESH_SHARE
+
+    def hold(self) -> "Hold":
+        """Return the hold on the lease under which sessions are about to be claimed."""
+        return Hold(self, self.term)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The lease as it was when a session was claimed. Once it ran out, renewing it is no help."""
+
+    lease: Lease
+    term: int
+
+    def fresh(self) -> bool:
+        """Return whether an effect of the session may be sent now."""
+        return self.lease.term == self.term and self.lease.fresh()

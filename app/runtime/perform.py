@@ -25,7 +25,6 @@ from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure, Withheld
 from app.runtime.exchange import ModelRequest, ToolReply, ToolRequest
-from app.runtime.lease import Lease
 from app.runtime.ports import Clock, ModelPort, Observer, Prompts, Tokens, ToolPort
 
 MODEL_ATTEMPT_S: Final = 60.0
@@ -50,13 +49,17 @@ class Performer:
     tokens: Tokens
     reader: AnswerReader
     observer: Observer
-    lease: Lease
     sample: Callable[[str], bool]
 
     async def perform(
-        self, tenant: str, state: State, effect: Effect, on_delta: Callable[[str], None]
+        self,
+        tenant: str,
+        state: State,
+        effect: Effect,
+        on_delta: Callable[[str], None],
+        may_send: Callable[[], bool],
     ) -> Input:
-        """Return the input that answers an effect.
+        """Return the input that answers an effect; `may_send` is asked before anything goes out.
 
         Raises:
             LeaseInDoubtError: when it was not sent because our lease may be over.
@@ -65,10 +68,10 @@ class Performer:
         match effect:
             case CallModel():
                 await self._wait_until(effect.not_before_us)
-                return await self._call_model(tenant, state, effect, on_delta)
+                return await self._call_model(tenant, state, effect, on_delta, may_send)
             case CallTool():
                 await self._wait_until(effect.not_before_us)
-                return await self._call_tool(tenant, state, effect)
+                return await self._call_tool(tenant, state, effect, may_send)
             case PrepareTurn():
                 return await self._prepare_turn(tenant, state)
             case _:
@@ -80,7 +83,12 @@ class Performer:
             await self.clock.sleep(wait / _US)
 
     async def _call_model(
-        self, tenant: str, state: State, effect: CallModel, on_delta: Callable[[str], None]
+        self,
+        tenant: str,
+        state: State,
+        effect: CallModel,
+        on_delta: Callable[[str], None],
+        may_send: Callable[[], bool],
     ) -> Input:
         closing = effect.purpose is Purpose.CLOSING
         specs = () if closing else await self._specs(tenant, state.offered)
@@ -93,7 +101,7 @@ class Performer:
             deadline_s=MODEL_ATTEMPT_S,
             offer_finish=not closing,
         )
-        if not self.lease.fresh():
+        if not may_send():
             raise LeaseInDoubtError
         try:
             reply = await self.models.answer(request, on_delta)
@@ -109,10 +117,12 @@ class Performer:
         found = [await self.catalog.spec(tenant, ref) for ref in refs]
         return tuple(spec for spec in found if spec is not None)
 
-    async def _call_tool(self, tenant: str, state: State, effect: CallTool) -> Input:
+    async def _call_tool(
+        self, tenant: str, state: State, effect: CallTool, may_send: Callable[[], bool]
+    ) -> Input:
         began_s = self.clock.boot_s()
         try:
-            reply = await self._send(tenant, state, effect)
+            reply = await self._send(tenant, state, effect, may_send)
         except ToolFailure as failure:
             return await self._tool_faulted(state, effect, failure.fault, began_s)
         except (LeaseInDoubtError, StoreUnavailable):
@@ -125,8 +135,10 @@ class Performer:
             return await self._tool_faulted(state, effect, fault, began_s)
         return await self._tool_returned(state, effect, reply, began_s)
 
-    async def _send(self, tenant: str, state: State, effect: CallTool) -> ToolReply:
-        """Send one attempt; the lease is looked at before anything, and again at the first byte."""
+    async def _send(
+        self, tenant: str, state: State, effect: CallTool, may_send: Callable[[], bool]
+    ) -> ToolReply:
+        """Send one attempt; the fence is looked at before anything, and again at the first byte."""
         call = effect.call
         spec = await self.catalog.spec(tenant, ToolRef(call.name, call.version))
         if spec is None:
@@ -138,9 +150,9 @@ class Performer:
             key=idempotency_key(state.session_id, call.call_id),
             traceparent=self.observer.traceparent(state, effect.key),
             timeout_s=call.timeout_s,
-            may_send=self.lease.fresh,
+            may_send=may_send,
         )
-        if not request.may_send():
+        if not may_send():
             raise LeaseInDoubtError
         try:
             return await self.tools.run(request)

@@ -14,6 +14,7 @@ from typing import Final
 from app.core.state import State
 from app.runtime.driver import Desk, Driver
 from app.runtime.errors import Erased, PortError, StoreUnavailable
+from app.runtime.lease import Hold
 from app.runtime.poison import is_poison, laid_to_rest, obituary
 from app.runtime.ports import WorkerStore
 from app.runtime.records import Claim, SealedEvent
@@ -111,10 +112,11 @@ class Worker:
         """Claim what is due; return whether there may be more than one claim takes."""
         most = min(free, self._options.per_tenant)
         async with self._claiming:
+            hold = self._desk.lease.hold()
             claims = await self._workers.claim(self._desk.worker, free, most)
             read = await self._read_short(claims)
             for claim in claims:
-                work = self._run_session(claim, read.get(claim.session_id))
+                work = self._run_session(claim, hold, read.get(claim.session_id))
                 self._tasks[claim.session_id, claim.epoch] = group.create_task(work)
                 self._idle.clear()
         return len(claims) >= most
@@ -127,11 +129,11 @@ class Worker:
         except StoreUnavailable:
             return {}  # each session reads its own, once Postgres is back
 
-    async def _run_session(self, claim: Claim, read: list[SealedEvent] | None) -> None:
+    async def _run_session(self, claim: Claim, hold: Hold, read: list[SealedEvent] | None) -> None:
         """Run one session; whatever goes wrong in it stays in it."""
         driver = None
         try:
-            driver = await self._driver(claim, read)
+            driver = await self._driver(claim, hold, read)
             if driver is not None:
                 await driver.run()
         except Exception as error:  # noqa: BLE001 - one session's fault must not end the others
@@ -158,7 +160,9 @@ class Worker:
         if was_full or driver is None or driver.poked or not driver.released:
             self._due.set()
 
-    async def _driver(self, claim: Claim, read: list[SealedEvent] | None) -> Driver | None:
+    async def _driver(
+        self, claim: Claim, hold: Hold, read: list[SealedEvent] | None
+    ) -> Driver | None:
         """Return a driver for a claim, or None when there is nothing to drive."""
         try:
             sealer = self._recovery.sealer(claim)
@@ -169,7 +173,7 @@ class Worker:
             await self._end_without_folding(claim, sealer)
             return None
         state = await self._fold(claim, sealer, read)
-        driver = Driver(self._desk, claim, state, sealer, sealer.cipher)
+        driver = Driver(self._desk, claim, hold, state, sealer)
         if claim.session_id in self._drivers:
             self._drivers[claim.session_id].drop()  # its epoch is over
         self._drivers[claim.session_id] = driver

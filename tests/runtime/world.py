@@ -127,7 +127,6 @@ class World:
             tokens=QuarterTokens(),
             reader=AnswerReader(JsonArguments(), QuarterTokens()),
             observer=observer,
-            lease=lease,
             sample=lambda _trace: True,
         )
         desk = Desk(
