@@ -21,6 +21,7 @@ from app.runtime.sealing import DELTA_CONTEXT, event_context
 
 PAGE: Final = 500
 HEADS_S: Final = 2.0
+PATIENCE_S: Final = 60.0
 MAILBOX: Final = 1024
 ENDS: Final = frozenset({TurnEnded.TYPE, SessionClosed.TYPE})
 WAITS: Final = frozenset({VerificationAsked.TYPE})
@@ -82,13 +83,24 @@ class Follower:
     """Follows sessions for all readers of this process."""
 
     def __init__(
-        self, *, journal: JournalStore, hub: Hub, clock: Clock, ping_s: float = 15.0
+        self,
+        *,
+        journal: JournalStore,
+        hub: Hub,
+        clock: Clock,
+        ping_s: float = 15.0,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        """Start with no readers."""
+        """Start with no readers.
+
+        One who has begun is kept for `patience_s` while Postgres is away: if he came back then, he
+        would be refused.
+        """
         self._journal = journal
         self._hub = hub
         self._clock = clock
         self._ping_s = ping_s
+        self._patience_s = patience_s
         self._group: asyncio.TaskGroup | None = None
         self._readers: dict[str, set[Mailbox]] = {}
 
@@ -149,14 +161,20 @@ class Follower:
         """Yield the trace after a sequence number until no turn is alive and all is read.
 
         `forever` goes on from turn to turn. A sign of life comes when nothing else did for a while.
+
+        Raises:
+            StoreUnavailable: when Postgres is away from the start, or for long.
+
         """
         async with self._mailbox(session_id, ends=not forever) as mailbox:
-            cursor, items = after, None
+            cursor, items, patience_s = after, None, 0.0
             while True:
                 if items is None:
-                    async for frame in self._from_journal(session_id, cipher, cursor):
+                    read = self._from_journal(session_id, cipher, cursor, patience_s)
+                    async for frame in read:
                         yield frame
                         cursor = frame.seq or cursor
+                    patience_s = self._patience_s
                 else:
                     frames, cursor, whole = _in_order(items, cursor, cipher)
                     for frame in frames:
@@ -175,10 +193,18 @@ class Follower:
                     yield PING
 
     async def _from_journal(
-        self, session_id: str, cipher: SessionCipher, after: int
+        self, session_id: str, cipher: SessionCipher, after: int, patience_s: float
     ) -> AsyncIterator[Frame]:
+        deadline = self._clock.boot_s() + patience_s
         while True:
-            page = await self._journal.read(session_id, after, PAGE)
+            try:
+                page = await self._journal.read(session_id, after, PAGE)
+            except StoreUnavailable:
+                if self._clock.boot_s() >= deadline:
+                    raise
+                yield PING
+                await self._clock.sleep(HEADS_S)
+                continue
             for sealed in page:
                 yield opened(sealed, cipher)
             if len(page) < PAGE:
@@ -189,7 +215,10 @@ class Follower:
         """Return whether the reader has everything and no turn will bring more of its own."""
         if items is not None and not any(item.type in ENDS for item in items):
             return False
-        found = (await self._journal.heads([session_id])).get(session_id)
+        try:
+            found = (await self._journal.heads([session_id])).get(session_id)
+        except StoreUnavailable:
+            return False  # the next comparison of heads tells
         return found is None or (found.idle and found.head <= cursor)
 
     async def settle(
