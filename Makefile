@@ -48,7 +48,7 @@ check: setup ## lint, formatting, types, layers, dependencies, spelling, size bu
 	$(BIN)/deptry .
 	$(BIN)/codespell
 	SUREFOOT_HOUSE_BUDGETS=$(HOUSE_BUDGETS) $(BIN)/pytest -q -rs tests/house
-#	$(BIN)/python -m app.api.export --check openapi/openapi.json
+	$(BIN)/python -m app.api.export --check openapi/openapi.json
 
 format: setup ## write the formatting and the fixes that ruff is sure of
 	$(BIN)/ruff format .
