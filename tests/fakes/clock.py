@@ -10,7 +10,7 @@ class LoopClock:
     """A `Clock`; `stop` imitates a process that was stopped (SIGSTOP) for a while."""
 
     def __init__(self, seed: int = 1) -> None:
-        self._chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+        self._chance = random.Random(seed)
         self._stopped_s = 0.0
 
     def now_us(self) -> int:

@@ -69,7 +69,7 @@ def interleaved(seed: int) -> None:
     """Write at random moments while readers attach at random moments, some of it being lost."""
 
     async def tell() -> None:
-        world, chance = World(), random.Random(seed)  # noqa: S311 - repeatable, not secret
+        world, chance = World(), random.Random(seed)
         author = Author(world)
         session = await author.begin()
         world.hub.way_s = chance.choice([0, 0.001, 0.01])

@@ -36,7 +36,7 @@ class Chance:
     """What happens at random in one run, all of it from one seed."""
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - repeatable, not secret
+        self.random = random.Random(seed)
         self.happened: Counter[str] = Counter()
         self.deaths: dict[str, asyncio.Event] = {}
 
