@@ -240,7 +240,7 @@ async def test_poison_between_two_turns_ends_the_turn_that_could_not_begin(world
     async with world.running(node):
         session = await world.create("one")
         await world.until(session, "completed")
-        world.toolstore.current = broken  # type: ignore[method-assign]
+        world.toolstore.current = broken  # type: ignore[method-assign,assignment]
         await world.say(session, "two")
         await world.until(session, "failed")
         assert (await world.shown(session))["turn"] == 2
