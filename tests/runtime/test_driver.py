@@ -104,6 +104,21 @@ async def test_cancel_cuts_the_model_call(world: World) -> None:
     assert ended(world, session).result.text == "You said: one\n\ntwo"
 
 
+async def test_cancel_cuts_the_call_also_when_a_next_turn_is_waiting(world: World) -> None:
+    world.model.takes_s = 50
+    async with world.running():
+        session = await world.create("one")
+        await world.moment(session, "model.requested")
+        await world.say(session, "two")
+        await world.moment(session, "message.received")
+        world.model.takes_s = 0.1
+        await world.sessions.cancel(TENANT, session)
+        await world.until_turn(session, 2)
+        assert world.clock.boot_s() < 2
+        assert world.model.cut == 1
+    assert ended(world, session).stop_reason is StopReason.FINAL_ANSWER
+
+
 @pytest.mark.req("API-8", "STATE-10")
 @pytest.mark.case("C042", "C071", "C070")
 async def test_cancel_cuts_the_tool_and_closes_its_call(world: World) -> None:

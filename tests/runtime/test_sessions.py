@@ -152,6 +152,7 @@ async def test_a_key_stands_for_one_session(world: World) -> None:
     bodies = {task.result().body for task in tasks}
     assert len(world.store.rows) == len(bodies) == 1
     world.toolstore.specs.clear()
+    await asyncio.sleep(1)  # so that the catalogue has noticed
     later = await world.creation.create(TENANT, replace(wanted, tools=("calculate",)), key)
     assert later.replayed
     assert later.body in bodies

@@ -8,6 +8,7 @@ import pytest
 
 from app.core.events import Event
 from app.core.lifecycle import StopReason
+from app.core.toolbox import ToolSpec
 from app.runtime.errors import StoreUnavailable
 from app.runtime.exchange import ModelReply, ModelRequest
 from app.runtime.poison import MOST_CLAIMS
@@ -133,9 +134,11 @@ async def test_a_drain_does_not_wait_for_ever(world: World) -> None:
 
 async def test_a_session_in_recovery_is_drained_too(world: World) -> None:
     """It has no driver yet which could be told to stop."""
+    faults = Faults()
+    faults.before["read_many"] = [AWAY]
     session = await world.create()
     world.store.way_s, world.model.takes_s = 0.05, 60
-    node = world.node()
+    node = world.node(between=faults)
     async with world.running(node):
         while not node.worker.owned:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -229,6 +232,23 @@ async def test_a_session_that_crashes_ends_no_other(world: World) -> None:
         assert "an adapter's bug" in str(node.observer.said("session.crashed")[0]["detail"])
 
 
+async def test_poison_between_two_turns_ends_the_turn_that_could_not_begin(world: World) -> None:
+    async def broken(_tenant: str) -> list[ToolSpec]:
+        raise ZeroDivisionError
+
+    node = world.node()
+    async with world.running(node):
+        session = await world.create("one")
+        await world.until(session, "completed")
+        world.toolstore.current = broken  # type: ignore[method-assign,assignment]
+        await world.say(session, "two")
+        await world.until(session, "failed")
+        assert (await world.shown(session))["turn"] == 2
+    last = world.journal(session)[-1]
+    assert (last.body.TYPE, last.turn) == ("turn.ended", 2)
+    assert world.types(session).count("turn.started") == 1
+
+
 @pytest.mark.case("C081")
 async def test_a_journal_that_cannot_be_folded_ends_as_poison(world: World) -> None:
     session = await world.create("one")
@@ -281,6 +301,20 @@ async def test_a_worker_that_cannot_renew_sends_nothing_and_writes_nothing(world
 
 def _told(events: dict[str, list[Event]], session: str) -> list[Event]:
     return events.get(session, [])
+
+
+async def test_an_heir_goes_on_at_once_and_its_claim_rides_with_the_answer(world: World) -> None:
+    async with world.api() as group:
+        session = await world.create()
+        await _lives_until_death(world.node("doomed", between=Death(on="answer")))
+        before = len(world.store.batches)
+        heir = world.node("heir")
+        running = group.create_task(heir.worker.run())
+        await world.until(session, "completed")
+        assert len(world.store.batches) == before + 1
+        heir.worker.drain()
+        await running
+    assert world.types(session)[-6:-4] == ["session.claimed", "model.answered"]
 
 
 @pytest.mark.parametrize("protection", ["epoch", "head"])
@@ -356,5 +390,5 @@ async def test_a_session_claimed_anew_while_its_last_run_finishes_is_not_forgott
         await world.say(session, "two")
         began = world.clock.boot_s()
         await world.until_turn(session, 2)
-        assert world.clock.boot_s() - began < 6.5  # at once, not at the next poll
+        assert world.clock.boot_s() - began < 6.2  # at once, not at the next poll
     assert world.store.rows[session].epoch == 2

@@ -169,6 +169,16 @@ async def test_a_loss_during_which_another_owner_came_is_a_fence() -> None:
     assert (a.fate, b.fate) == (Fate.FENCED, Fate.FENCED)
 
 
+async def test_a_release_is_not_taken_for_written_when_another_owner_released() -> None:
+    kept, faults = store(), Faults()
+    await put(kept, "a")
+    faults.before["append_batch"] = [LOST]
+    kept.rows["a"].epoch, kept.rows["a"].owner = 2, None
+    async with running(kept, faults) as writer:
+        lost = await writer.append(entry("a", events=0, release=True))
+    assert (lost.fate, lost.released) == (Fate.FENCED, False)
+
+
 async def test_an_entry_without_events_is_read_back_by_its_release() -> None:
     kept, faults = store(), Faults()
     await put(kept, "a", "b")
