@@ -75,6 +75,8 @@ class Outcome:
     reader: Reader
     effects: int
     keys: dict[str, set[str]]
+    said: set[int]
+    """How often the model was told the task, over all requests."""
 
 
 async def run(stacks: Stacks, case: Case, without: Iterable[str] = ()) -> Outcome:
@@ -138,6 +140,7 @@ class _Run:
             reader=reader,
             effects=len(self._tools.effects),
             keys=self._keys(),
+            said={sum(m["content"] == TASK for m in b["messages"]) for b in self._model.bodies},
         )
 
     async def _start(self) -> tuple[Process, Process]:

@@ -11,7 +11,8 @@ The points are calls of ports; the adapters are replaced where the service is wi
     append  the journal's writes            claim    sessions being taken
     model   calls of a model                tool     calls of a tool
     spec    a tool's definition being read: after the durable intent, before the fence
-    hot     folded states going to Redis
+    hot     folded states going to Redis    create   sessions being made by the API
+    nudge   telling workers, once a request is committed
 
 `after` is when the call has come back and nobody has seen its answer yet.
 """
@@ -26,10 +27,12 @@ from typing import Literal, ParamSpec, TypeVar
 
 from app.cli.main import main as surefoot
 from app.live.hot import RedisHotStates
+from app.live.hub import RedisHub
 from app.providers.registry import Models
 from app.runtime.catalog import Catalog
 from app.runtime.errors import StoreUnavailable
 from app.storage.journal import PostgresJournal
+from app.storage.sessions import PostgresSessions
 from app.storage.workers import PostgresWorkers
 from app.tools.runner import Tools
 
@@ -43,6 +46,8 @@ _PORTS: dict[str, tuple[type, str]] = {
     "tool": (Tools, "run"),
     "spec": (Catalog, "spec"),
     "hot": (RedisHotStates, "put"),
+    "create": (PostgresSessions, "create"),
+    "nudge": (RedisHub, "nudge"),
 }
 
 
