@@ -7,6 +7,7 @@ SIGKILL, and a process that was started meanwhile takes over.
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
@@ -74,17 +75,19 @@ class Outcome:
     reader: Reader
     effects: int
     keys: dict[str, set[str]]
+    said: set[int]
+    """How often the model was told the task, over all requests."""
 
 
-async def run(stacks: Stacks, case: Case) -> Outcome:
-    """Run a case."""
+async def run(stacks: Stacks, case: Case, without: Iterable[str] = ()) -> Outcome:
+    """Run a case, with some mechanisms taken out of the successor."""
     async with AsyncExitStack() as held:
         model = await held.enter_async_context(ScriptedModel(careful))
         tools = await held.enter_async_context(ScriptedTools())
         stack = await held.enter_async_context(
             stacks.open(model=model.base_url, env={"SUREFOOT_TOOL_TIMEOUT_S": str(TOOL_TIMEOUT_S)})
         )
-        return await _Run(stack, model, tools, case).run()
+        return await _Run(stack, model, tools, case, tuple(without)).run()
 
 
 def careful(request: Body, n: int) -> Answer:
@@ -98,9 +101,15 @@ def careful(request: Body, n: int) -> Answer:
 
 class _Run:
     def __init__(
-        self, stack: Stack, model: ScriptedModel, tools: ScriptedTools, case: Case
+        self,
+        stack: Stack,
+        model: ScriptedModel,
+        tools: ScriptedTools,
+        case: Case,
+        without: tuple[str, ...],
     ) -> None:
         self._stack, self._model, self._tools, self._case = stack, model, tools, case
+        self._without = without
         self._urls: list[str] = []
 
     async def run(self) -> Outcome:
@@ -131,6 +140,7 @@ class _Run:
             reader=reader,
             effects=len(self._tools.effects),
             keys=self._keys(),
+            said={sum(m["content"] == TASK for m in b["messages"]) for b in self._model.bodies},
         )
 
     async def _start(self) -> tuple[Process, Process]:
@@ -140,7 +150,7 @@ class _Run:
             hold = self._tools.hold_before if where == "sent" else self._tools.hold_after
             hold(tool)
             return await self._stack.start("api"), await self._stack.start("worker")
-        owner = await self._stack.start("worker", point=point, stop=True)
+        owner = await self._stack.start("worker", point=point, action="stop")
         return await self._stack.start("api"), owner
 
     async def _struck(self, owner: Process) -> None:
@@ -155,7 +165,7 @@ class _Run:
     async def _go_on(self, api: Process, owner: Process, session_id: str) -> Client:
         """Kill both processes and let another one continue; return its client."""
         by_hand = self._case.by == "resume"
-        second = await self._stack.start("api" if by_hand else "all")
+        second = await self._stack.start("api" if by_hand else "all", without=self._without)
         owner.kill()
         api.kill()
         await api.wait()

@@ -3,14 +3,16 @@
     python -m tests.integration.killable append:3:before serve --role worker
 
 is `surefoot serve --role worker`, except that at the third append, before it reaches Postgres, the
-process gets SIGKILL (SIGSTOP with `--stop`: a test can look around, then kill it or let it go on).
+process gets SIGKILL. With `--action stop` it gets SIGSTOP: a test can look around, then kill it or
+let it go on. With `--action lose` the call's answer is lost, as with a connection that breaks.
 The points are calls of ports; the adapters are replaced where the service is wired, so nothing in
 `app/` knows of them:
 
     append  the journal's writes            claim    sessions being taken
     model   calls of a model                tool     calls of a tool
     spec    a tool's definition being read: after the durable intent, before the fence
-    hot     folded states going to Redis
+    hot     folded states going to Redis    create   sessions being made by the API
+    nudge   telling workers, once a request is committed
 
 `after` is when the call has come back and nobody has seen its answer yet.
 """
@@ -21,13 +23,16 @@ import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 from app.cli.main import main as surefoot
 from app.live.hot import RedisHotStates
+from app.live.hub import RedisHub
 from app.providers.registry import Models
 from app.runtime.catalog import Catalog
+from app.runtime.errors import StoreUnavailable
 from app.storage.journal import PostgresJournal
+from app.storage.sessions import PostgresSessions
 from app.storage.workers import PostgresWorkers
 from app.tools.runner import Tools
 
@@ -41,6 +46,8 @@ _PORTS: dict[str, tuple[type, str]] = {
     "tool": (Tools, "run"),
     "spec": (Catalog, "spec"),
     "hot": (RedisHotStates, "put"),
+    "create": (PostgresSessions, "create"),
+    "nudge": (RedisHub, "nudge"),
 }
 
 
@@ -61,12 +68,17 @@ class Point:
         return cls(port, int(nth), side)
 
 
-def arm(point: Point, signal_number: int = signal.SIGKILL) -> None:
+Action = Literal["kill", "stop", "lose"]
+
+
+def arm(point: Point, action: Action = "kill") -> None:
     """Put the point into this process, before the service is wired."""
     owner, name = _PORTS[point.port]
 
     def strike() -> None:
-        os.kill(os.getpid(), signal_number)
+        if action == "lose":
+            raise StoreUnavailable("The connection broke.")
+        os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
 
     setattr(owner, name, _striking(getattr(owner, name), point, strike))
 
@@ -98,9 +110,9 @@ def main() -> None:
     """Run a command of `surefoot` with a point in it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("point", type=Point.parse)
-    parser.add_argument("--stop", action="store_true")
+    parser.add_argument("--action", choices=("kill", "stop", "lose"), default="kill")
     given, arguments = parser.parse_known_args()
-    arm(given.point, signal.SIGSTOP if given.stop else signal.SIGKILL)
+    arm(given.point, given.action)
     surefoot(arguments)
 
 

@@ -93,7 +93,7 @@ def _become(wanted: dict[str, Any]) -> NoReturn:
     code = 1
     try:
         if wanted["point"]:
-            arm(Point.parse(wanted["point"]), wanted["signal"])
+            arm(Point.parse(wanted["point"]), wanted["action"])
         for mechanism in wanted["without"]:
             take_out(mechanism)
         surefoot(wanted["argv"])

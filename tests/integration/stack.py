@@ -13,7 +13,6 @@ Leaving the block ends the processes and checks their logs.
 import base64
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -31,6 +30,7 @@ import httpx2
 
 from app.storage.migrate import migrate
 from tests.integration.client import Client
+from tests.integration.killable import Action
 from tests.integration.process import ROOT, Nursery, Process, Role
 from tests.servers import Databases
 from tests.waiting import until
@@ -70,24 +70,26 @@ class Stack:
         role: Role = "all",
         *,
         point: str | None = None,
-        stop: bool = False,
+        action: Action = "kill",
         without: Iterable[str] = (),
         env: Mapping[str, str] | None = None,
         ready: bool = True,
     ) -> Process:
         """Start a process and return when it is ready (has a lease, answers).
 
-        `point` is where it is struck by SIGKILL, or SIGSTOP with `stop` (`tests.integration.
-        killable`); `without` names mechanisms that are taken out of it.
+        `point` is where it is struck, and `action` by what (`tests.integration.killable`);
+        `without` names mechanisms that are taken out of it (`tests.integration.without`), whose log
+        is not looked at then.
         """
         process, settings = self._next(role, env)
+        process.checked = not without
         before = await self._workers()
         process.pid, process.ended = await self.nursery.fork(
             argv=["serve", "--role", role],
             env=settings,
             log=str(process.log),
             point=point,
-            signal=signal.SIGSTOP if stop else signal.SIGKILL,
+            action=action,
             without=list(without),
         )
         if ready:

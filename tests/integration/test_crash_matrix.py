@@ -80,6 +80,7 @@ async def outcomes(request: pytest.FixtureRequest, stacks: Stacks) -> Outcomes[C
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.case("C051", "C064")
 @pytest.mark.req("API-4", "STATE-1", "STATE-4", "TOOL-10", "API-3")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_killed_at(case: Case, outcomes: Outcomes[Case, Outcome]) -> None:
@@ -115,6 +116,7 @@ def _check_model(case: Case, outcome: Outcome) -> None:
     assert after.count("model.answered") == answers
     assert after.asked - before.asked == answers - before.count("model.answered")
     assert outcome.session["usage"]["model_calls"] >= answers
+    assert outcome.said == {1}
 
 
 def _check_tools(case: Case, outcome: Outcome) -> None:

@@ -1,6 +1,15 @@
-"""Protective mechanisms taken out, one at a time, to see that a test misses each of them."""
+"""Protective mechanisms taken out, one at a time, to see what each of them is good for."""
 
 from collections.abc import Callable
+from typing import Final
+
+from app.core import plan
+from app.core.state import CallStage
+from app.runtime import writer
+from app.runtime.lease import Hold
+from app.storage import journal
+from app.storage.workers import PostgresWorkers
+from app.tools import http
 
 
 def take_out(mechanism: str) -> None:
@@ -8,4 +17,58 @@ def take_out(mechanism: str) -> None:
     MECHANISMS[mechanism]()
 
 
-MECHANISMS: dict[str, Callable[[], None]] = {}
+def _replace(module: object, name: str, value: object) -> None:
+    assert hasattr(module, name)
+    setattr(module, name, value)
+
+
+def _fence_in_the_append() -> None:
+    fence = "s.epoch = e.epoch and"
+    assert fence in journal.APPEND
+    _replace(journal, "APPEND", journal.APPEND.replace(fence, ""))
+
+
+def _condition_of_the_release() -> None:
+    condition = "l.release and s.inbox_head = l.inbox_seen"
+    assert condition in journal.APPEND
+    _replace(journal, "APPEND", journal.APPEND.replace(condition, "l.release"))
+
+
+def _lease_before_sending() -> None:
+    _replace(Hold, "fresh", lambda _hold: True)
+
+
+def _fence_at_the_first_byte() -> None:
+    trace = http._Flight.trace  # noqa: SLF001 - there is no other place to take it out
+
+    async def unfenced(flight: http._Flight, name: str, info: object) -> None:
+        flight.may_send = lambda: True
+        await trace(flight, name, info)
+
+    _replace(http._Flight, "trace", unfenced)  # noqa: SLF001
+
+
+def _doubt_of_the_ledger() -> None:
+    _replace(plan, "_in_flight", lambda c: c.stage is CallStage.INTENDED)
+
+
+def _reading_back() -> None:
+    _replace(writer, "_fate", lambda _entry, _found: None)
+
+
+def _end_of_the_lease() -> None:
+    async def stay(_workers: object, _worker: str) -> None:
+        return
+
+    _replace(PostgresWorkers, "remove", stay)
+
+
+MECHANISMS: Final[dict[str, Callable[[], None]]] = {
+    "fence": _fence_in_the_append,
+    "release": _condition_of_the_release,
+    "lease": _lease_before_sending,
+    "first byte": _fence_at_the_first_byte,
+    "doubt": _doubt_of_the_ledger,
+    "read back": _reading_back,
+    "remove": _end_of_the_lease,
+}
