@@ -17,7 +17,7 @@ from tests.integration.stack import Stacks
 from tests.scripted.answers import Answer, args, call, calls, delayed, stream, tc, text
 from tests.scripted.history import Body
 from tests.scripted.http import Request, Server, response
-from tests.scripted.scripts import results_so_far
+from tests.scripted.scripts import Script, results_so_far
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -77,7 +77,7 @@ async def is_sound(ground: Ground, run: Run) -> None:
         strictly(json.dumps(body).encode())
 
 
-def asks_raw(name: str, last: Answer | None = None) -> "object":
+def asks_raw(name: str, last: Answer | None = None) -> Script:
     def plan(request: Body, _n: int) -> Answer:
         return (last or text("done")) if results_so_far(request) else call("raw", name=name)
 
@@ -165,7 +165,7 @@ async def test_numbers_that_are_none(ground: Ground) -> None:
 async def test_special_tokens_are_text(ground: Ground) -> None:
     words = "<|endoftext|> and <|im_start|>"
     RESULTS["special"] = json.dumps({"text": words}).encode()
-    run = await ground.run(asks_raw("special", text(f"That is {words}.")), words=f"explain {words}")  # type: ignore[arg-type]
+    run = await ground.run(asks_raw("special", text(f"That is {words}.")), words=f"explain {words}")
     assert run.session["status"] == "completed"
     assert run.session["result"]["text"] == f"That is {words}."
     assert words in task_of(run.requests[0])
@@ -199,16 +199,16 @@ async def test_long_runs_and_large_results(ground: Ground, what: str) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(watch())
         began = time.monotonic()
-        run = await ground.run(asks_raw("long"))  # type: ignore[arg-type]
+        run = await ground.run(asks_raw("long"))
         took = time.monotonic() - began
         over.set()
     assert run.session["status"] == "completed"
-    assert slowest < HEALTH_S
+    assert slowest < (1 if what == "text" else HEALTH_S)
     assert took < 3
     told = results_so_far(run.requests[1])[0]
     assert len(told) < 3000
-    assert str(len(RESULTS["long"])) in told.replace(",", "") or "characters" in told
-    assert len(json.dumps(run.of("tool.finished"))) < 2_500_000
+    assert f"of {len(RESULTS['long']):,} characters" in told
+    assert len(json.dumps(run.of("tool.finished"))) < 100_000
 
 
 @pytest.mark.req("STATE-1")
