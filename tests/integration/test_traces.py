@@ -16,7 +16,6 @@ from tests.integration.stack import Stacks
 from tests.otlp.receiver import Received, Receiver, receiver
 from tests.scripted.answers import Answer, args, calls, error, tc, text
 from tests.scripted.history import Body
-from tests.scripted.http import Hold
 from tests.scripted.model import ScriptedModel
 from tests.scripted.scripts import results_so_far
 from tests.scripted.tools import ScriptedTools
