@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from app.cli.options import AsJson
 from app.cli.outcome import CliError
 from app.cli.values import Record, compact, record, text
-from app.cli.views import console_for_output, write_line
+from app.cli.views import console_for_output, note, write_line
 
 
 class Role(StrEnum):
@@ -74,7 +73,7 @@ def settings(*, as_json: AsJson = False) -> None:
             str(error), todo="`surefoot settings` shows them all once they load."
         ) from None
     for warning in loaded.warnings:
-        Console(stderr=True, highlight=False, markup=False).print(f"warning: {warning}")
+        note(f"warning: {warning}")
     shown: Record = room.masked(loaded)
     if as_json:
         write_line(console_for_output(), compact(shown))

@@ -4,7 +4,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from app.cli.client import Service
@@ -24,7 +23,7 @@ from app.cli.options import (
 from app.cli.outcome import EXIT_CODES, CliError, Exit
 from app.cli.tree import print_trace
 from app.cli.values import Record, brief, clean, compact, integer, record, text
-from app.cli.views import console_for_output, open_view, write_line
+from app.cli.views import console_for_output, note, open_view, write_line
 
 Tools = Annotated[
     list[str] | None,
@@ -118,7 +117,7 @@ def cancel(context: typer.Context, session_id: SessionId, *, as_json: AsJson = F
 
 def watch(service: Service, session: Record, *, after: int, shown: bool, as_json: bool) -> None:
     """Show a session until it rests, write its result, and end with the code that says it."""
-    console, notes = console_for_output(), Console(stderr=True, highlight=False, markup=False)
+    console = console_for_output()
     session_id = clean(text(session.get("id")))
     if not session_id:
         raise CliError(
@@ -131,14 +130,14 @@ def watch(service: Service, session: Record, *, after: int, shown: bool, as_json
         with open_view(console, follow=shown, as_json=as_json) as view:
             followed = follow(service, session_id, after=after, view=view)
     except KeyboardInterrupt:
-        notes.print(
+        note(
             f"No longer watching; {session_id} goes on. See it with `surefoot trace "
             f"{session_id}`, end it with `surefoot cancel {session_id}`."
         )
         raise typer.Exit(Exit.INTERRUPTED) from None
     report(console, followed, follow=shown, as_json=as_json)
     if hint := advice(followed):
-        notes.print(hint)
+        note(hint)
     raise typer.Exit(followed.exit_code)
 
 

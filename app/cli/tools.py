@@ -8,7 +8,6 @@ from typing import Annotated, Final
 
 import typer
 import yaml
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +15,7 @@ from app.cli.client import Service
 from app.cli.options import AsJson, target
 from app.cli.outcome import CliError, Exit, ServiceError
 from app.cli.values import Record, brief, clean, compact, integer, record, records, text
-from app.cli.views import console_for_output, write_line
+from app.cli.views import console_for_output, note, write_line
 
 tools = typer.Typer(help="Register and list tools.", no_args_is_help=True)
 _CONFLICT: Final = 409
@@ -34,7 +33,7 @@ def add(
     ] = False,
 ) -> None:
     """Register the tools of a file; each is reported, and one that fails does not stop the rest."""
-    console, notes = console_for_output(), Console(stderr=True, highlight=False, markup=False)
+    console = console_for_output()
     bodies = read_tools(file)
     failed = 0
     with target(context).connect() as service:
@@ -44,7 +43,7 @@ def add(
                 answer, done = _put_or_post(service, body, update=update)
             except ServiceError as error:
                 failed += 1
-                notes.print(f"{name}: {error}")
+                note(f"{name}: {error}")
             else:
                 console.print(Text(f"{name}: {done}{_lint(answer)}"))
     if failed:

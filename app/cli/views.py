@@ -1,5 +1,6 @@
 """Ways to show a session while it runs: live on a terminal, as lines, as JSON, or not at all."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -159,3 +160,8 @@ def write_line(console: Console, line: str) -> None:
     """Write a line as it is: no wrapping, no styles. Flushed, so that a pipe gets it at once."""
     console.file.write(line + "\n")
     console.file.flush()
+
+
+def note(message: str) -> None:
+    """Write to stderr what is no result: hints and refusals, whole lines, without styles."""
+    print(clean(message), file=sys.stderr)

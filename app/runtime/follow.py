@@ -21,6 +21,7 @@ from app.runtime.sealing import DELTA_CONTEXT, event_context
 
 PAGE: Final = 500
 HEADS_S: Final = 2.0
+PATIENCE_S: Final = 60.0
 MAILBOX: Final = 1024
 ENDS: Final = frozenset({TurnEnded.TYPE, SessionClosed.TYPE})
 WAITS: Final = frozenset({VerificationAsked.TYPE})
@@ -82,13 +83,24 @@ class Follower:
     """Follows sessions for all readers of this process."""
 
     def __init__(
-        self, *, journal: JournalStore, hub: Hub, clock: Clock, ping_s: float = 15.0
+        self,
+        *,
+        journal: JournalStore,
+        hub: Hub,
+        clock: Clock,
+        ping_s: float = 15.0,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        """Start with no readers."""
+        """Start with no readers.
+
+        One who has begun is kept for `patience_s` while Postgres is away: if he came back then, he
+        would be refused.
+        """
         self._journal = journal
         self._hub = hub
         self._clock = clock
         self._ping_s = ping_s
+        self._patience_s = patience_s
         self._group: asyncio.TaskGroup | None = None
         self._readers: dict[str, set[Mailbox]] = {}
 
@@ -150,14 +162,20 @@ class Follower:
 
         `forever` goes on from turn to turn. A sign of life comes when nothing else did for a while.
         Without a cipher the frames have no payload: enough for those who only wait.
+
+        Raises:
+            StoreUnavailable: when Postgres is away from the start, or for long.
+
         """
         async with self._mailbox(session_id, ends=not forever) as mailbox:
-            cursor, items = after, None
+            cursor, items, patience_s = after, None, 0.0
             while True:
                 if items is None:
-                    async for frame in self._from_journal(session_id, cipher, cursor):
+                    read = self._from_journal(session_id, cipher, cursor, patience_s)
+                    async for frame in read:
                         yield frame
                         cursor = frame.seq or cursor
+                    patience_s = self._patience_s
                 else:
                     frames, cursor, whole = _in_order(items, cursor, cipher)
                     for frame in frames:
@@ -176,12 +194,15 @@ class Follower:
                     yield PING
 
     async def _from_journal(
-        self, session_id: str, cipher: SessionCipher | None, after: int
+        self, session_id: str, cipher: SessionCipher | None, after: int, patience_s: float
     ) -> AsyncIterator[Frame]:
+        deadline = self._clock.boot_s() + patience_s
         while True:
             try:
                 page = await self._journal.read(session_id, after, PAGE)
             except StoreUnavailable:
+                if self._clock.boot_s() >= deadline:
+                    raise
                 yield PING
                 await self._clock.sleep(HEADS_S)
                 continue

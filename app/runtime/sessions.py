@@ -17,7 +17,7 @@ from app.core.events import (
 from app.core.lifecycle import PendingKind, Ruling, Status, Verb, rule
 from app.runtime import inbox
 from app.runtime.creation import raised
-from app.runtime.errors import Erased
+from app.runtime.errors import Erased, KeyTaken
 from app.runtime.follow import Follower
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.ports import (
@@ -32,7 +32,7 @@ from app.runtime.ports import (
     WorkerStore,
 )
 from app.runtime.records import SessionRow, WrappedKey
-from app.runtime.refusals import Conflict, NotFound, NoWorker
+from app.runtime.refusals import Conflict, FieldFault, Invalid, KeyInFlight, NotFound, NoWorker
 from app.runtime.rulings import check_resume, limits_of, receipt
 from app.runtime.views import pending_calls, session_json
 
@@ -132,6 +132,9 @@ class Sessions:
             row = locked.row
             check_resume(row, limits)
             if row.status in {Status.RUNNING, Status.QUEUED}:
+                if limits:
+                    detail = "Limits are raised on a turn that a guard stopped; this one runs."
+                    raise Invalid(detail, FieldFault("/limits", "Leave it out to resume now."))
                 await locked.wake()
             else:
                 new = None if not limits else raised(limits_of(row), limits)
@@ -232,15 +235,20 @@ class Sessions:
         self, tenant: str, session_id: str, attempt: Attempt | None
     ) -> AsyncIterator[tuple[LockedSession, Answer | None]]:
         """Lock the row for a moment, with the earlier answer under the same idempotency key."""
-        async with self.store.locked(tenant, session_id) as locked:
-            if locked is None:
-                raise NotFound("session", session_id)
-            earlier = None
-            if attempt is not None:
-                found = await locked.recall(attempt.key)
-                if found is not None:
-                    earlier = replace(attempt.replay(self.keyring, found), session_id=session_id)
-            yield locked, earlier
+        try:
+            async with self.store.locked(tenant, session_id) as locked:
+                if locked is None:
+                    raise NotFound("session", session_id)
+                yield locked, await self._earlier(locked, attempt)
+        except KeyTaken as taken:
+            message = "Another request under this key is being carried out; try again soon."
+            raise KeyInFlight(message) from taken
+
+    async def _earlier(self, locked: LockedSession, attempt: Attempt | None) -> Answer | None:
+        found = None if attempt is None else await locked.recall(attempt.key)
+        if attempt is None or found is None:
+            return None
+        return replace(attempt.replay(self.keyring, found), session_id=locked.row.id)
 
     async def _remembered(
         self,

@@ -52,7 +52,7 @@ class Worker:
         self._draining = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._claiming = asyncio.Lock()
         self.lag_s = 0.0
         desk.hub.on_nudge(self.nudge)
@@ -117,7 +117,7 @@ class Worker:
             read = await self._read_short(claims)
             for claim in claims:
                 work = self._run_session(claim, hold, read.get(claim.session_id))
-                self._tasks[claim.session_id] = group.create_task(work)
+                self._tasks[claim.session_id, claim.epoch] = group.create_task(work)
                 self._idle.clear()
         return len(claims) >= most
 
@@ -150,10 +150,10 @@ class Worker:
             self._leave(claim, driver)
 
     def _leave(self, claim: Claim, driver: Driver | None) -> None:
-        """Forget a session that ran here, unless it was claimed anew already; look for others."""
+        """Forget this run of a session, which may have been claimed anew; look for others."""
         was_full = len(self._tasks) >= self._options.slots
-        if self._tasks.get(claim.session_id) is asyncio.current_task():
-            del self._tasks[claim.session_id]
+        del self._tasks[claim.session_id, claim.epoch]
+        if self._drivers.get(claim.session_id) is driver:
             self._drivers.pop(claim.session_id, None)
         if not self._tasks:
             self._idle.set()
@@ -174,6 +174,8 @@ class Worker:
             return None
         state = await self._fold(claim, sealer, read)
         driver = Driver(self._desk, claim, hold, state, sealer)
+        if claim.session_id in self._drivers:
+            self._drivers[claim.session_id].drop()  # its epoch is over
         self._drivers[claim.session_id] = driver
         if self._draining.is_set():
             driver.drop()
@@ -235,7 +237,7 @@ class Worker:
         """
         async with self._claiming:
             owned = await self._workers.owned(self._desk.worker)
-            lost = [o for o in owned if o.session_id not in self._tasks]
+            lost = [o for o in owned if (o.session_id, o.epoch) not in self._tasks]
         for one in owned:
             if one.behind:
                 self.nudge(one.session_id)

@@ -16,7 +16,7 @@ from tests.bench.work import CALCULATE, MODEL_CALLS, SYSTEM
 Json = dict[str, Any]
 Ask = Callable[[bytes], AsyncIterator[bytes]]
 OnStep = Callable[[str, Json], Awaitable[None]]
-OnText = Callable[[str], Awaitable[None]]
+OnPiece = Callable[[str], Awaitable[None]]
 
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -45,7 +45,7 @@ async def no_text(_piece: str) -> None:
     """Show nothing of the text."""
 
 
-async def run(ask: Ask, task: str, *, on_step: OnStep = nothing, on_text: OnText = no_text) -> str:
+async def run(ask: Ask, task: str, *, on_step: OnStep = nothing, on_text: OnPiece = no_text) -> str:
     """Return the final answer; each step is given to `on_step` as soon as it is there."""
     messages: list[Json] = [
         {"role": "system", "content": SYSTEM},
@@ -65,7 +65,7 @@ async def run(ask: Ask, task: str, *, on_step: OnStep = nothing, on_text: OnText
     raise RuntimeError("the loop does not end")
 
 
-async def _answer(ask: Ask, messages: list[Json], on_text: OnText) -> Reply:
+async def _answer(ask: Ask, messages: list[Json], on_text: OnPiece) -> Reply:
     body = {
         "model": "scripted",
         "messages": messages,

@@ -120,7 +120,7 @@ async def test_a_stopped_run_says_how_to_go_on(service: FakeService, surefoot: S
     finished(service, "stopped", reason="max_steps")
     ran = await surefoot("run", "Pay")
     assert ran.out == ANSWER + "\n"
-    assert "surefoot resume ses_1" in ran.err
+    assert ran.err == "Go on with higher limits: surefoot resume ses_1 --max-steps N\n"
 
 
 async def test_a_failure_is_told_with_its_kind(service: FakeService, surefoot: Surefoot) -> None:

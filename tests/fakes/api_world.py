@@ -98,7 +98,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.follower = Follower(
-            journal=self.store, hub=self.hub, clock=self.clock, ping_s=self.ping_s
+            journal=self.store, hub=self.hub, clock=self.clock, ping_s=self.ping_s, patience_s=0
         )
         self.services = self._services()
 

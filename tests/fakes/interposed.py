@@ -35,24 +35,36 @@ class Killed(BaseException):
 
 
 class Death:
-    """Kills a process at its n-th call of a port, before or after the call has its effect."""
+    """Kills a process at its n-th call of a port, before or after the call has its effect.
 
-    def __init__(self, at: int | None = None, *, after: bool = False) -> None:
+    Or, with `on`, at a call of this name; `when` may still say no.
+    """
+
+    def __init__(
+        self,
+        at: int | None = None,
+        *,
+        after: bool = False,
+        on: str | None = None,
+        when: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.calls = 0
         self.names: list[str] = []
         self.dead = False
         self._at = at
         self._after = after
+        self._on = on
+        self._when = when
 
     async def __call__(self, name: str, call: Callable[[], Awaitable[object]]) -> object:
         self._check()
         self.calls += 1
         self.names.append(name)
-        doomed = self.calls == self._at
-        if doomed and not self._after:
+        doomed = self._at == self.calls or self._on == name
+        if doomed and not self._after and self._when():
             self._die()
         answer = await call()
-        if doomed:
+        if doomed and self._after and self._when():
             self._die()
         self._check()
         return answer

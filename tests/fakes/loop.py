@@ -7,6 +7,8 @@ import asyncio
 import selectors
 from collections.abc import Mapping
 
+from typing_extensions import override
+
 LONGEST_S = 5_000.0
 
 
@@ -21,6 +23,7 @@ class _Selector(selectors.SelectSelector):
         super().__init__()
         self.now_s = 0.0
 
+    @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or self.now_s > LONGEST_S:
             raise StalledError(f"At {self.now_s} s every task waits for another.")
@@ -35,6 +38,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual = _Selector()
         super().__init__(self._virtual)
 
+    @override
     def time(self) -> float:
         return self._virtual.now_s
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from app.runtime.errors import KeyTaken
 from app.runtime.records import (
     Claim,
     Delivery,
@@ -134,6 +135,8 @@ class Locked:
         return self._records.known(self._shown.tenant, key)
 
     async def remember(self, record: Remember) -> None:
+        if self._records.known(record.tenant, record.key) is not None:
+            raise KeyTaken(record.key)
         self._also.append(lambda: self._records.keep(record))
 
     def commit(self, now_us: int) -> None:

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from app.runtime.ports import Clock
@@ -50,8 +49,7 @@ def statement(
 ) -> Callable[Concatenate["MemoryStore", P], Coroutine[object, object, T]]:
     """Give a method the two ways of a statement: there and back."""
 
-    @wraps(body)
-    async def run(self: "MemoryStore", *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self: "MemoryStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
         await asyncio.sleep(self.way_s)
         answer = body(self, *args, **kwargs)
         await asyncio.sleep(self.way_s)

@@ -84,6 +84,7 @@ async def test_a_restart_in_mid_run_repeats_nothing(
         events = await client.events(thinking)
         assert {f.seq: f.data for f in reader.durable} == {e["seq"]: e for e in events}
         assert len(reader.durable) == len(events)
+        assert reader.connections == 1
         assert plan.asked == {(t, n): 1 for t in ("thinking", "acting") for n in range(7)}
         assert sorted(tools.deliveries.values()) == [1] * 4
         assert len(tools.effects) == 2

@@ -12,15 +12,16 @@ from app.core.faults import Fault, FaultKind
 from app.core.lifecycle import StopReason
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
 from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
+from app.runtime.follow import Frame
 from tests.fakes.interposed import Faults
-from tests.fakes.models import calls, results, says
+from tests.fakes.models import Script, calls, results, says
 from tests.runtime.scripts import shop, sums, weather
 from tests.runtime.world import TENANT, World, data, seqs
 
 AWAY = StoreUnavailable("away")
 
 
-def one_call(name: str, **arguments: object):  # type: ignore[no-untyped-def]
+def one_call(name: str, **arguments: object) -> Script:
     """Return a script that calls one tool and then says what came of it."""
 
     def script(request: ModelRequest) -> ModelReply:
@@ -101,6 +102,21 @@ async def test_cancel_cuts_the_model_call(world: World) -> None:
         await world.say(session, "two")
         await world.until_turn(session, 2)
     assert ended(world, session).result.text == "You said: one\n\ntwo"
+
+
+async def test_cancel_cuts_the_call_also_when_a_next_turn_is_waiting(world: World) -> None:
+    world.model.takes_s = 50
+    async with world.running():
+        session = await world.create("one")
+        await world.moment(session, "model.requested")
+        await world.say(session, "two")
+        await world.moment(session, "message.received")
+        world.model.takes_s = 0.1
+        await world.sessions.cancel(TENANT, session)
+        await world.until_turn(session, 2)
+        assert world.clock.boot_s() < 2
+        assert world.model.cut == 1
+    assert ended(world, session).stop_reason is StopReason.FINAL_ANSWER
 
 
 @pytest.mark.req("API-8", "STATE-10")
@@ -285,12 +301,13 @@ async def test_a_tool_that_failed_is_tried_again_only_where_that_is_safe(world: 
         raise ToolFailure(Fault.of(FaultKind.UNAVAILABLE, "reset"))
 
     world.tools.behaviours.update(save_note=flaky, create_reminder=flaky)
-    for name, expected in (("save_note", 3), ("create_reminder", 1)):
-        world.model.script = one_call(name)
-        async with world.running():
-            session = await world.create()
-            await world.frames(session)
-        assert tries[name] == expected
+    async with world.running():
+        world.model.script = one_call("save_note")
+        await world.frames(await world.create())
+        world.model.script = one_call("create_reminder")
+        session = await world.create()
+        await world.frames(session)
+    assert tries == {"save_note": 3, "create_reminder": 1}
     assert "unknown_outcome" in ended(world, session).result.text
 
 
@@ -341,6 +358,6 @@ async def test_a_row_between_two_turns_is_active(world: World) -> None:
     assert seqs(await _all(world, session)) == list(range(1, world.store.rows[session].head + 1))
 
 
-async def _all(world: World, session: str):  # type: ignore[no-untyped-def]
+async def _all(world: World, session: str) -> list[Frame]:
     async with world.api():
         return await world.frames(session)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -74,10 +75,9 @@ def interleaved(seed: int) -> None:
         world.hub.way_s = chance.choice([0, 0.001, 0.01])
         world.store.way_s = chance.choice([0, 0.001, 0.02])
         world.hub.loses = lambda _event: chance.random() < 0.15
-        readers: list[asyncio.Task[list[Frame]]] = []
         async with world.api() as group:
-            for _ in range(3):
-                readers.append(group.create_task(_late(world, session, chance.random() / 5)))
+            delays = [chance.random() / 5 for _ in range(3)]
+            readers = [group.create_task(_late(world, session, delay)) for delay in delays]
             for _ in range(chance.randrange(2, 12)):
                 await asyncio.sleep(chance.random() / 30)
                 await author.write()
@@ -97,6 +97,17 @@ def interleaved(seed: int) -> None:
 async def _late(world: World, session: str, delay_s: float) -> list[Frame]:
     await asyncio.sleep(delay_s)
     return await world.frames(session)
+
+
+def failures() -> int:
+    """Return how many of the interleavings go wrong."""
+    wrong = 0
+    for seed in range(60):
+        try:
+            interleaved(seed)
+        except (AssertionError, BaseExceptionGroup):
+            wrong += 1
+    return wrong
 
 
 @pytest.mark.req("API-3")
@@ -119,9 +130,7 @@ def test_without_the_journal_at_a_gap_events_are_missing(monkeypatch: pytest.Mon
         return whole(items, known[0].seq - 1 if known else cursor, cipher)  # type: ignore[arg-type, operator]
 
     monkeypatch.setattr(module, "_in_order", gapless)
-    with pytest.raises((AssertionError, BaseExceptionGroup)):
-        for seed in range(200):
-            interleaved(seed)
+    assert failures() > 0
 
 
 def test_without_leaving_out_what_was_seen_events_come_twice(
@@ -134,18 +143,14 @@ def test_without_leaving_out_what_was_seen_events_come_twice(
         return frames, max([cursor, *(item.seq or 0 for item in items)]), True
 
     monkeypatch.setattr(module, "_in_order", naive)
-    with pytest.raises((AssertionError, BaseExceptionGroup)):
-        for seed in range(200):
-            interleaved(seed)
+    assert failures() > 0
 
 
 def test_without_the_comparison_of_heads_a_lost_end_is_never_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_has_news", lambda _found, _mailbox: False)
-    with pytest.raises((AssertionError, BaseExceptionGroup)):
-        for seed in range(200):
-            interleaved(seed)
+    assert failures() > 0
 
 
 async def test_a_lost_last_event_is_found_within_two_seconds(author: Author) -> None:
@@ -247,7 +252,7 @@ async def test_forever_reads_the_journal_only_when_there_is_news(author: Author)
         running.cancel()
 
 
-async def _drain(follow):  # type: ignore[no-untyped-def]
+async def _drain(follow: AsyncGenerator[Frame, None]) -> list[Frame]:
     async with contextlib.aclosing(follow) as frames:
         return [frame async for frame in frames]
 
@@ -365,12 +370,11 @@ async def test_a_reader_outlives_postgres_being_away(author: Author) -> None:
 
 async def test_settle_returns_when_the_turn_waits_or_the_time_is_over(author: Author) -> None:
     world, session = author.world, await author.begin()
-    cipher = world.cipher(session)
     async with world.api() as group:
         began = world.clock.boot_s()
-        await world.follower.settle(session, cipher, 2, within_s=3)
+        await world.follower.settle(session, 2, within_s=3)
         assert world.clock.boot_s() - began == pytest.approx(3, abs=0.01)
-        settling = group.create_task(world.follower.settle(session, cipher, 2, within_s=30))
+        settling = group.create_task(world.follower.settle(session, 2, within_s=30))
         await asyncio.sleep(1)
         await author.write("verification.requested")
         await settling

@@ -74,8 +74,8 @@ async def _doomed(world: World, session: str, death: Death) -> None:
     await asyncio.wait([working, ending])
     if not working.cancelled():
         error = working.exception()
-        grouped = isinstance(error, BaseExceptionGroup)
-        assert error.split(Killed)[1] is None if grouped else isinstance(error, Killed), error
+        assert error is not None
+        assert BaseExceptionGroup("", [error]).split(Killed)[1] is None, error
 
 
 async def _ended(story: Story) -> None:

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.canonical import Json
 from app.core.events import Event
 from app.core.lifecycle import StopReason
+from app.core.toolbox import ToolSpec
 from app.runtime.errors import StoreUnavailable
-from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
+from app.runtime.exchange import ModelReply, ModelRequest
 from app.runtime.poison import MOST_CLAIMS
 from app.runtime.records import SealedEvent
 from app.runtime.worker import WorkerOptions
 from tests.fakes.interposed import Death, Faults
 from tests.fakes.models import says
 from tests.runtime.scripts import shop, weather
-from tests.runtime.world import LEASE_S, TENANT, World, seqs
+from tests.runtime.world import LEASE_S, TENANT, Node, World, seqs
 
 AWAY = StoreUnavailable("away")
 
@@ -134,9 +134,11 @@ async def test_a_drain_does_not_wait_for_ever(world: World) -> None:
 
 async def test_a_session_in_recovery_is_drained_too(world: World) -> None:
     """It has no driver yet which could be told to stop."""
+    faults = Faults()
+    faults.before["read_many"] = [AWAY]
     session = await world.create()
     world.store.way_s, world.model.takes_s = 0.05, 60
-    node = world.node()
+    node = world.node(between=faults)
     async with world.running(node):
         while not node.worker.owned:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -153,64 +155,35 @@ async def test_a_session_in_recovery_is_drained_too(world: World) -> None:
 @pytest.mark.req("STATE-10")
 @pytest.mark.case("C081")
 async def test_poison_ends_the_session_and_the_next_turn_can_be_sent(world: World) -> None:
-    killing = True
-
-    def script(request: ModelRequest) -> ModelReply:
-        return weather(request)
-
-    world.model.script = script
-
-    async def kills(_request: ToolRequest) -> Json:
-        await asyncio.sleep(0)
-        return None
-
-    world.tools.behaviours["get_weather"] = kills
-    deaths = 0
+    """A tool kills every process that calls it."""
+    world.model.script = weather
     async with world.api():
         session = await world.create("Weather")
-        while killing and world.store.rows[session].facts.status == "active":
-            death = Death(at=None)
-            node = world.node(f"w{deaths}", between=_dies_in("run", death))
-            await _lives_until_death(node)
+        for n in range(1 + MOST_CLAIMS):  # the first of them brought the model's answer
+            await _lives_until_death(world.node(f"w{n}", between=Death(on="run")))
             await asyncio.sleep(LEASE_S + 1)
-            deaths += 1
-            if deaths > MOST_CLAIMS + 2:
-                break
-            if world.store.rows[session].claims >= MOST_CLAIMS:
-                killing = False
-    assert deaths <= MOST_CLAIMS + 1
+    row = world.store.rows[session]
+    assert (row.claims, row.facts.status) == (MOST_CLAIMS, "active")
     healthy = world.node("healthy")
     async with world.running(healthy):
         await world.until(session, "failed")
         shown = await world.shown(session)
         assert shown["stop_reason"] == StopReason.UNRECOVERABLE_ERROR
         assert "could not be run" in shown["error"]["message"]  # type: ignore[index]
-        world.tools.behaviours.clear()
         await world.say(session, "Again")
         await world.until(session, "completed")
         frames = await world.frames(session)
-    assert seqs(frames) == list(range(1, world.store.rows[session].head + 1))
+    assert seqs(frames) == list(range(1, row.head + 1))
     assert world.types(session).count("turn.ended") == 2
     assert healthy.observer.said("session.poison")
 
 
-def _dies_in(method: str, death: Death):  # type: ignore[no-untyped-def]
-    async def between(name: str, call: object) -> object:
-        if name == method:
-            death._die()  # noqa: SLF001
-        return await death(name, call)  # type: ignore[arg-type]
-
-    return between
-
-
-async def _lives_until_death(node: object) -> None:
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(node.worker.run())  # type: ignore[attr-defined]
-    await asyncio.wait([task], timeout=20)
-    task.cancel()
-    await asyncio.wait([task])
-    if not task.cancelled():
-        assert task.exception() is not None
+async def _lives_until_death(node: Node) -> None:
+    loop = asyncio.get_running_loop()  # no group: its death must not end the test
+    task = loop.create_task(node.worker.run())
+    await asyncio.wait([task], timeout=60)
+    assert task.done()
+    assert task.exception() is not None
 
 
 async def test_messages_to_a_waiting_session_do_not_poison_it(world: World) -> None:
@@ -234,15 +207,8 @@ async def _in_doubt(world: World) -> str:
     world.model.script = weather
     async with world.api():
         session = await world.create("Weather")
-        death = Death()
-
-        async def between(name: str, call: object) -> object:
-            answer = await death(name, call)  # type: ignore[arg-type]
-            if name == "run" and world.tools.done["create_reminder"]:
-                death._die()  # noqa: SLF001
-            return answer
-
-        await _lives_until_death(world.node("doomed", between=between))
+        death = Death(on="run", after=True, when=lambda: bool(world.tools.done["create_reminder"]))
+        await _lives_until_death(world.node("doomed", between=death))
     assert world.tools.done["create_reminder"] == 1
     return session
 
@@ -264,6 +230,23 @@ async def test_a_session_that_crashes_ends_no_other(world: World) -> None:
         await world.until(bad, "failed")
         assert len(node.observer.said("session.crashed")) == MOST_CLAIMS
         assert "an adapter's bug" in str(node.observer.said("session.crashed")[0]["detail"])
+
+
+async def test_poison_between_two_turns_ends_the_turn_that_could_not_begin(world: World) -> None:
+    async def broken(_tenant: str) -> list[ToolSpec]:
+        raise ZeroDivisionError
+
+    node = world.node()
+    async with world.running(node):
+        session = await world.create("one")
+        await world.until(session, "completed")
+        world.toolstore.current = broken  # type: ignore[method-assign,assignment]
+        await world.say(session, "two")
+        await world.until(session, "failed")
+        assert (await world.shown(session))["turn"] == 2
+    last = world.journal(session)[-1]
+    assert (last.body.TYPE, last.turn) == ("turn.ended", 2)
+    assert world.types(session).count("turn.started") == 1
 
 
 @pytest.mark.case("C081")
@@ -320,6 +303,20 @@ def _told(events: dict[str, list[Event]], session: str) -> list[Event]:
     return events.get(session, [])
 
 
+async def test_an_heir_goes_on_at_once_and_its_claim_rides_with_the_answer(world: World) -> None:
+    async with world.api() as group:
+        session = await world.create()
+        await _lives_until_death(world.node("doomed", between=Death(on="answer")))
+        before = len(world.store.batches)
+        heir = world.node("heir")
+        running = group.create_task(heir.worker.run())
+        await world.until(session, "completed")
+        assert len(world.store.batches) == before + 1
+        heir.worker.drain()
+        await running
+    assert world.types(session)[-6:-4] == ["session.claimed", "model.answered"]
+
+
 @pytest.mark.parametrize("protection", ["epoch", "head"])
 async def test_either_fence_alone_keeps_the_journal_whole(world: World, protection: str) -> None:
     world.store.on = dataclasses.replace(world.store.on, **{protection: False})
@@ -360,6 +357,19 @@ async def test_a_living_owner_is_never_robbed(world: World) -> None:
     assert world.store.rows[session].epoch == 1
 
 
+async def test_without_that_protection_it_is_robbed(world: World) -> None:
+    """What asking for a living owner is good for: else every nudge takes the session away."""
+    world.store.on.living_owner = False
+    world.model.takes_s = 3
+    first, second = world.node("w1"), world.node("w2")
+    async with world.running(first, second):
+        session = await world.create()
+        await asyncio.sleep(0.5)
+        await world.say(session, "more")
+        await asyncio.sleep(5)
+        assert world.store.rows[session].epoch > 2
+
+
 async def test_a_session_claimed_anew_while_its_last_run_finishes_is_not_forgotten(
     world: World,
 ) -> None:
@@ -372,7 +382,7 @@ async def test_a_session_claimed_anew_while_its_last_run_finishes_is_not_forgott
         del session_id, snapshot
         await asyncio.sleep(slow)
 
-    world.hot.put = put  # type: ignore[method-assign,assignment]
+    world.hot.put = put  # type: ignore[method-assign]
     async with world.running(node):
         session = await world.create("one")
         await world.until_turn(session, 1)
@@ -380,5 +390,5 @@ async def test_a_session_claimed_anew_while_its_last_run_finishes_is_not_forgott
         await world.say(session, "two")
         began = world.clock.boot_s()
         await world.until_turn(session, 2)
-        assert world.clock.boot_s() - began < 6.5  # at once, not at the next poll
+        assert world.clock.boot_s() - began < 6.2  # at once, not at the next poll
     assert world.store.rows[session].epoch == 2

@@ -1,7 +1,7 @@
 """The journal writer: merged commits, each entry with a fate of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -71,12 +71,14 @@ async def test_a_batch_is_bounded_in_bytes() -> None:
 async def test_an_entry_whose_row_is_locked_is_tried_again() -> None:
     kept = store()
     await put(kept, "a", "b")
+    lock = kept.rows["a"].lock
+    await lock.acquire()
     async with running(kept) as writer, asyncio.TaskGroup() as group:
-        async with kept.locked("default", "a"):
-            held = group.create_task(writer.append(entry("a")))
-            assert (await writer.append(entry("b"))).fate is Fate.WRITTEN
-            await asyncio.sleep(0.2)
-            assert not held.done()
+        held = group.create_task(writer.append(entry("a")))
+        assert (await writer.append(entry("b"))).fate is Fate.WRITTEN
+        await asyncio.sleep(0.2)
+        assert not held.done()
+        lock.release()
     assert held.result().fate is Fate.WRITTEN
     assert len(kept.events["a"]) == 2
 
@@ -95,15 +97,15 @@ async def test_a_refused_entry_does_not_take_the_others_with_it() -> None:
     kept = store()
     await put(kept, *IDS[:16])
 
-    class Refusing(MemoryStore):
-        async def append_batch(self, batch: list[Append]) -> list[Appended]:  # type: ignore[override]
-            if any(one.session_id == "s007" for one in batch):
-                raise StoreRefused("bad data")
-            return await super().append_batch(batch)
+    whole = kept.append_batch
 
-    other = Refusing(LoopClock())
-    other.rows, other.events = kept.rows, kept.events
-    async with running(other) as writer, asyncio.TaskGroup() as group:
+    async def refusing(batch: Sequence[Append]) -> list[Appended]:
+        if any(one.session_id == "s007" for one in batch):
+            raise StoreRefused("bad data")
+        return await whole(batch)
+
+    kept.append_batch = refusing  # type: ignore[method-assign]
+    async with running(kept) as writer, asyncio.TaskGroup() as group:
         tasks = {i: group.create_task(_fate(writer, entry(i))) for i in IDS[:16]}
     fates = {i: task.result() for i, task in tasks.items()}
     assert fates.pop("s007") is None
@@ -165,6 +167,16 @@ async def test_a_loss_during_which_another_owner_came_is_a_fence() -> None:
     async with running(kept, faults) as writer:
         a, b = await all_of(writer, entry("a"), entry("b"))
     assert (a.fate, b.fate) == (Fate.FENCED, Fate.FENCED)
+
+
+async def test_a_release_is_not_taken_for_written_when_another_owner_released() -> None:
+    kept, faults = store(), Faults()
+    await put(kept, "a")
+    faults.before["append_batch"] = [LOST]
+    kept.rows["a"].epoch, kept.rows["a"].owner = 2, None
+    async with running(kept, faults) as writer:
+        lost = await writer.append(entry("a", events=0, release=True))
+    assert (lost.fate, lost.released) == (Fate.FENCED, False)
 
 
 async def test_an_entry_without_events_is_read_back_by_its_release() -> None:
