@@ -89,9 +89,7 @@ async def test_open_streams_leave_the_pool_to_others(stacks: Stacks) -> None:
         await until(lambda: sum(d.tool == "pay" for d in tools.received) == 50)
         first.kill()
         await stack.start("worker")
-        running = [
-            await client.create("slow", limits={"tool_timeout_s": 60}) for _ in range(50)
-        ]
+        running = [await client.create("slow", limits={"tool_timeout_s": 60}) for _ in range(50)]
         await until(lambda: sum(d.tool == "slow" for d in tools.received) == 50)
         for session_id in waiting:
             await client.reached(session_id, "waiting")
