@@ -10,7 +10,8 @@ import pytest_asyncio
 
 from tests.integration.ground import Ground, standing
 from tests.integration.stack import Stacks
-from tests.scripted.answers import text
+from tests.scripted.answers import Answer, text
+from tests.scripted.history import Body
 from tests.scripted.http import Request, Server, response
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -218,9 +219,12 @@ async def test_a_pattern_that_backtracks_costs_no_time(ground: Ground) -> None:
 @pytest.mark.case("C116", "C118")
 async def test_text_that_a_database_refuses_is_taken_with_a_mark(ground: Ground) -> None:
     seen: list[str] = []
-    ground.plans["hello"] = lambda request, _: (
-        seen.append(request["messages"][-1]["content"]) or text("Good day.")  # type: ignore[func-returns-value]
-    )
+
+    def plan(request: Body, _n: int) -> Answer:
+        seen.append(request["messages"][-1]["content"])
+        return text("Good day.")
+
+    ground.plans["hello"] = plan
     for written in ("\\u0000", "\\ud83c", "\\udf78", "\\udf78\\ud83c"):
         body = b'{"task": "hello a%bb \\ud83c\\udf89"}' % written.encode()
         answer = await ground.client.http.post("/v1/sessions", content=body, headers=JSON)

@@ -264,8 +264,8 @@ async def test_secrets_are_nowhere_to_be_seen(stacks: Stacks) -> None:
             session = await client.settled(await client.create(task))
             shown.append(str(session) + str(await client.events(session["id"])))
             await whole_tree(collector, session["trace_id"])
-        for path in ("/v1/tools", "/v1/tools/guarded", "/metrics", "/readyz", "/v1/sessions"):
-            shown.append((await client.http.get(path)).text)
+        paths = ("/v1/tools", "/v1/tools/guarded", "/metrics", "/readyz", "/v1/sessions")
+        shown.extend([(await client.http.get(path)).text for path in paths])
         invoked = await client.http.post("/v1/tools/guarded/invoke", json={"arguments": {}})
         shown.append(invoked.text)
         assert tools.received[0].headers["x-key"] == SECRET
