@@ -158,7 +158,8 @@ class Driver:
             return False
         if self._look or self._inputs:
             return True
-        self._perform(group)
+        if not await self._perform(group):
+            return False
         if self._dropping and not self._tasks:
             return False
         await self._wait()
@@ -249,15 +250,37 @@ class Driver:
                     self.session_id, self._sealer.snapshot(after)
                 )
 
-    def _perform(self, group: asyncio.TaskGroup) -> None:
-        """Begin what is owed and not begun, and cut what is owed no longer."""
+    async def _perform(self, group: asyncio.TaskGroup) -> bool:
+        """Cut what is owed no longer, begin what is owed and not begun; False: no longer ours."""
         wanted = {effect.key: effect for effect in owed(self._state)}
         for key in [key for key in self._tasks if key not in wanted]:
             self._tasks.pop(key).cancel()
-        for key, effect in wanted.items():
-            if key not in self._tasks and self._may_begin(effect):
-                work = self._carry_out(effect, self._state, group.create_task)
-                self._tasks[key] = group.create_task(work)
+        new = [e for key, e in wanted.items() if key not in self._tasks and self._may_begin(e)]
+        if new and not self._hold.fresh() and not await self._still_ours():
+            return False
+        for effect in new:
+            work = self._carry_out(effect, self._state, group.create_task)
+            self._tasks[effect.key] = group.create_task(work)
+        return True
+
+    async def _still_ours(self) -> bool:
+        """Wait until the lease is confirmed again; return whether nobody took over meanwhile.
+
+        Without this an outage of Postgres would leave a `once` call that was decided in it, and
+        never sent, to a person.
+        """
+        while not self._hold.fresh():
+            await self._desk.lease.until_fresh()
+            hold = self._desk.lease.hold()
+            try:
+                found = (await self._desk.journal.heads([self.session_id])).get(self.session_id)
+            except StoreUnavailable:
+                await self._desk.clock.sleep(STORE_RETRY_S)
+                continue
+            if found is None or (found.epoch, found.owner) != (self.epoch, self._desk.worker):
+                return False
+            self._hold = hold
+        return True
 
     def _may_begin(self, effect: Effect) -> bool:
         if not self._dropping:

@@ -1,5 +1,6 @@
 """What this process knows of its own lease: the fence at our own door."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ class Lease:
         self.lease_s = lease_s
         self.term = 0
         self._confirmed_s: float | None = None
+        self._confirmed = asyncio.Event()
 
     @property
     def lease_us(self) -> int:
@@ -33,12 +35,19 @@ class Lease:
         if before is None or self._clock.boot_s() - before >= self.lease_s:
             self.term += 1
         self._confirmed_s = asked_s
+        self._confirmed.set()
 
     def fresh(self) -> bool:
         """Return whether an effect may be sent now: the last renewal is younger than lease / 2."""
         if self._confirmed_s is None:
             return False
         return self._clock.boot_s() - self._confirmed_s < self.lease_s / FRESH_SHARE
+
+    async def until_fresh(self) -> None:
+        """Return once an effect may be sent."""
+        while not self.fresh():
+            self._confirmed.clear()
+            await self._confirmed.wait()
 
     def hold(self) -> "Hold":
         """Return the hold on the lease under which sessions are about to be claimed."""
@@ -47,7 +56,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The lease as it was when a session was claimed. Once it ran out, renewing it is no help."""
+    """The lease as it was when a session was known to be ours; renewing an old one is no help."""
 
     lease: Lease
     term: int

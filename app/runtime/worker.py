@@ -77,7 +77,7 @@ class Worker:
 
     async def run(self) -> None:
         """Claim and run sessions until `drain` has ended."""
-        await self._renew_once()
+        await self._renew_once()  # if Postgres is away, the chore below goes on trying
         async with asyncio.TaskGroup() as group:
             chores = [
                 group.create_task(self._desk.writer.run()),
@@ -219,18 +219,22 @@ class Worker:
             )
 
     async def _renew(self) -> None:
+        """Renew the lease; after an outage at once, before others take our sessions for lost."""
+        usual_s = self._desk.lease.lease_s / RENEWALS_PER_LEASE
+        wait_s = usual_s
         while True:
-            await self._desk.clock.sleep(self._desk.lease.lease_s / RENEWALS_PER_LEASE)
-            await self._renew_once()
+            await self._desk.clock.sleep(wait_s)
+            wait_s = usual_s if await self._renew_once() else min(usual_s, AFTER_FAILURE_S)
 
-    async def _renew_once(self) -> None:
+    async def _renew_once(self) -> bool:
         asked = self._desk.clock.boot_s()
         try:
             await self._workers.renew(self._desk.worker, self._desk.lease.lease_s)
         except StoreUnavailable:
-            return
+            return False
         self._desk.lease.confirm(asked)
         self._due.set()
+        return True
 
     async def _poll(self) -> None:
         """Each second: what is due, whose owners are gone, which inboxes hold something."""

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -10,6 +11,7 @@ from app.core.canonical import Json
 from app.core.events import SessionClaimed, ToolFinished, TurnEnded
 from app.core.faults import Fault, FaultKind
 from app.core.lifecycle import StopReason
+from app.runtime.driver import Driver
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
 from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
 from app.runtime.follow import Frame
@@ -17,7 +19,8 @@ from app.runtime.recovery import SHORT_JOURNAL
 from tests.fakes.interposed import Faults
 from tests.fakes.models import Script, calls, results, says
 from tests.runtime.scripts import shop, sums, weather
-from tests.runtime.world import TENANT, World, data, seqs
+from tests.runtime.world import LEASE_S, TENANT, World, data, seqs
+from tests.waiting import until
 
 AWAY = StoreUnavailable("away")
 
@@ -205,6 +208,48 @@ async def test_nobody_listens_so_no_delta_is_made(world: World) -> None:
         session = await world.create()
         await world.until(session, "completed")
     assert world.hub.published == []
+
+
+async def _outage_while_the_model_decides(world: World, seconds: float) -> str:
+    """Postgres is away while the answer comes that asks for the `once` call."""
+    away = False
+
+    async def between(name: str, call: Callable[[], Awaitable[object]]) -> object:
+        if away and name not in {"answer", "run", "publish", "put"}:
+            raise AWAY
+        return await call()
+
+    world.model.script, world.model.takes_s = weather, 2
+    node = world.node(between=between)
+    async with world.running(node):
+        session = await world.create("Weather", limits={"total_timeout_s": 1000.0})
+        await until(lambda: len(world.model.asked) == 2)
+        away = True
+        await asyncio.sleep(seconds)
+        away = False
+        await asyncio.sleep(30)
+    return session
+
+
+@pytest.mark.req("STATE-4", "TOOL-10")
+async def test_an_outage_beyond_the_lease_leaves_no_unsent_call_to_a_person(world: World) -> None:
+    session = await _outage_while_the_model_decides(world, 3 * LEASE_S)
+    row = world.store.rows[session]
+    assert (row.facts.status, row.epoch) == ("completed", 1)
+    assert world.tools.done["create_reminder"] == 1
+    assert "session.interrupted" not in world.types(session)
+
+
+async def test_without_asking_again_that_call_would_be_in_doubt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ours(_driver: Driver) -> bool:
+        return True
+
+    monkeypatch.setattr(Driver, "_still_ours", ours)
+    session = await _outage_while_the_model_decides(world, 3 * LEASE_S)
+    assert "session.interrupted" in world.types(session)
+    assert world.tools.done["create_reminder"] == 0
 
 
 @pytest.mark.req("STATE-4")

@@ -326,7 +326,7 @@ async def test_a_worker_that_cannot_renew_sends_nothing_and_writes_nothing(world
     async with world.running(stale) as group:
         session = await world.create()
         await world.moment(session, "model.requested")
-        faults.before["renew"] = [AWAY] * 6
+        faults.before["renew"] = [AWAY] * 1000
         await asyncio.sleep(8)
         assert not stale.desk.lease.fresh()
         heir.task = group.create_task(heir.worker.run())
@@ -377,7 +377,7 @@ async def _two_owners(world: World) -> None:
     async with world.running(stale) as group:
         session = await world.create()
         await world.moment(session, "model.requested")
-        faults.before["renew"] = [AWAY] * 100
+        faults.before["renew"] = [AWAY] * 1000
         heir.task = group.create_task(heir.worker.run())
         await world.moment(session, "turn.ended")
         assert world.store.rows[session].epoch == 2
