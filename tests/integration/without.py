@@ -1,12 +1,13 @@
 """Protective mechanisms taken out, one at a time, to see what each of them is good for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from app.core import plan
 from app.core.state import CallStage
-from app.runtime import writer
 from app.runtime.lease import Hold
+from app.runtime.writer import JournalWriter
+from app.runtime.writer import _Waiting as Waiting
 from app.storage import journal
 from app.storage.workers import PostgresWorkers
 from app.tools import http
@@ -53,11 +54,15 @@ def _doubt_of_the_ledger() -> None:
 
 
 def _reading_back() -> None:
-    _replace(writer, "_fate", lambda _entry, _found: None)
+    async def again(writer: JournalWriter, batch: Iterable[Waiting]) -> None:
+        for waiting in batch:
+            writer._again(waiting)  # noqa: SLF001 - there is no other place to take it out
+
+    _replace(JournalWriter, "_read_back", again)
 
 
 def _handing_over() -> None:
-    async def stay(*_: object) -> None:
+    async def stay(*_: object, **__: object) -> None:
         return
 
     _replace(PostgresWorkers, "remove", stay)
