@@ -83,10 +83,10 @@ def field_words(kind: type) -> dict[str, str]:
     words: dict[str, str] = {}
     statements = body.body if isinstance(body, ast.ClassDef) else []
     for field, after in itertools.pairwise(statements):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            match after:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    words[field.target.id] = " ".join(text.split())
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            words[field.target.id] = " ".join(str(after.value.value).split())
     return words
 
 
