@@ -5,9 +5,17 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import cast
 
+import asyncpg
 import pytest
 from redis.asyncio import Redis
 
+from app.runtime.records import WrappedKey
+from app.runtime.sealing import Sealer
+from app.storage.chain import BrokenLink, FaultOfChain, verify_chain
+from app.storage.codec import JsonCodec
+from app.storage.engine import Engine
+from app.storage.journal import PostgresJournal
+from app.storage.keys import MasterKeys, parse_keys
 from tests.integration.client import Client, Reader
 from tests.integration.plans import sums
 from tests.integration.stack import Stack, Stacks
@@ -194,3 +202,48 @@ async def test_content_is_in_spans_only_when_asked_for_and_sensitive_arguments_n
     assert card.encode() not in exported
     assert card not in logged
     assert WORD not in logged
+
+
+@pytest.mark.req("STATE-8", "STATE-3")
+async def test_what_a_run_left_is_chained_and_a_change_behind_our_back_is_found(
+    stacks: Stacks,
+) -> None:
+    async with (
+        ScriptedModel(lambda *_: text("done")) as model,
+        stacks.open(model=model.base_url) as stack,
+    ):
+        client = stack.client(await stack.start("all"))
+        session_id = await client.create("hello")
+        session = await client.settled(session_id)
+        assert await _verified(stack, session_id) is None
+        with pytest.raises(asyncpg.PostgresError, match="append-only"):
+            await stack.rows("update events set step = 7 where seq = 3")
+        # As someone may who is master of the database: triggers off, one plain column changed.
+        forger = await asyncpg.connect(stack.dsn)
+        await forger.execute("set session_replication_role = replica")
+        await forger.execute("update events set step = step + 1 where seq = 3")
+        broken = await _verified(stack, session_id)
+        assert broken is not None
+        assert (broken.seq, broken.fault) == (3, FaultOfChain.INDEX)
+        await forger.execute("update events set step = step - 1 where seq = 3")
+        await forger.execute("delete from events where seq = $1", session["last_seq"])
+        await forger.close()
+        broken = await _verified(stack, session_id)
+        assert broken is not None
+        assert (broken.seq, broken.fault) == (session["last_seq"], FaultOfChain.CUT)
+
+
+async def _verified(stack: Stack, session_id: str) -> BrokenLink | None:
+    """Verify a journal as it stands in Postgres, with the master key of the processes."""
+    (row,) = await stack.rows("select * from sessions where id = $1", session_id)
+    keyring = MasterKeys(parse_keys(stack.env["SUREFOOT_ENCRYPTION_KEYS"]))
+    cipher = keyring.unwrap(session_id, WrappedKey(row["key_id"], row["data_key"]))
+    async with Engine(stack.dsn) as engine:
+        events = await PostgresJournal(engine).read(session_id, 0, 500)
+    return verify_chain(
+        events,
+        cipher,
+        head=row["head"],
+        head_hash=row["head_hash"],
+        opener=Sealer(JsonCodec(), cipher).open,
+    )

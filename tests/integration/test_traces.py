@@ -1,5 +1,6 @@
 """Spans of the real service at a real collector: one tree a turn, whoever ran it and however."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, closing
@@ -11,11 +12,12 @@ import pytest
 
 from app.telemetry import names
 from tests.integration.client import Client, Json
-from tests.integration.plans import Stepwise, sums
+from tests.integration.plans import Stepwise, sums, task_of
 from tests.integration.stack import Stacks
 from tests.otlp.receiver import Received, Receiver, receiver
-from tests.scripted.answers import Answer, args, calls, error, tc, text
+from tests.scripted.answers import Answer, args, calls, error, stream, tc, text
 from tests.scripted.history import Body
+from tests.scripted.http import Hold
 from tests.scripted.model import ScriptedModel
 from tests.scripted.scripts import results_so_far
 from tests.scripted.tools import ScriptedTools
@@ -219,6 +221,54 @@ async def _fastest(client: Client) -> float:
 def _total(metrics: str, name: str) -> float:
     lines = [line for line in metrics.splitlines() if line.startswith(name)]
     return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+@pytest.mark.req("OBS-1", "API-8")
+@pytest.mark.case("C136", "C137")
+async def test_turns_that_are_cut_leave_whole_trees(stacks: Stacks) -> None:
+    """Readers that leave, cancels and timeouts in mid-stream, many at once: each span ends once.
+
+    That no process logs a context which could not be detached is looked at with every stack.
+    """
+    holds = {f"{how} {n}": Hold() for how in ("leave", "cancel", "timeout") for n in range(8)}
+
+    def plan(request: Body, _n: int) -> Answer:
+        return stream({"content": "So far "}, holds[task_of(request)], {"content": "so good."})
+
+    async with (
+        receiver() as collector,
+        ScriptedModel(plan) as model,
+        stacks.open(model=model.base_url, env=exporting(collector.endpoint)) as stack,
+    ):
+        client = stack.client(await stack.start("all"))
+
+        async def run(task: str) -> Json:
+            limits = {"total_timeout_s": 1} if task.startswith("timeout") else {}
+            session_id = await client.create(task, limits=limits)
+            async with client.stream(session_id) as frames:
+                assert frames is not None
+                async for frame in frames:
+                    if frame.type == "model.requested":
+                        break
+            await holds[task].reached()
+            if task.startswith("cancel"):
+                return await client.cancel(session_id)
+            if task.startswith("leave"):
+                holds[task].release()
+            return await client.settled(session_id)
+
+        async with asyncio.TaskGroup() as group:
+            running = {task: group.create_task(run(task)) for task in holds}
+        expected = {"leave": "completed", "cancel": "cancelled", "timeout": "stopped"}
+        for task, made in running.items():
+            session = made.result()
+            assert session["status"] == expected[task.split()[0]]
+            spans = await whole_tree(collector, session["trace_id"])
+            is_one_tree(spans, await client.events(session["id"]))
+            told = [s for s in collector.spans() if s.trace_id == session["trace_id"]]
+            assert len(told) == len({s.span_id for s in told})
+            (chat,) = [s for s in told if s.name.startswith(names.CHAT)]
+            assert chat.failed is not task.startswith("leave")
 
 
 KEY = "sk-canary-1-0123456789"
