@@ -32,7 +32,7 @@ from app.runtime.ports import (
     WorkerStore,
 )
 from app.runtime.records import SessionRow, WrappedKey
-from app.runtime.refusals import Conflict, KeyInFlight, NotFound, NoWorker
+from app.runtime.refusals import Conflict, FieldFault, Invalid, KeyInFlight, NotFound, NoWorker
 from app.runtime.rulings import check_resume, limits_of, receipt
 from app.runtime.views import pending_calls, session_json
 
@@ -132,6 +132,9 @@ class Sessions:
             row = locked.row
             check_resume(row, limits)
             if row.status in {Status.RUNNING, Status.QUEUED}:
+                if limits:
+                    detail = "Limits are raised on a turn that a guard stopped; this one runs."
+                    raise Invalid(detail, FieldFault("/limits", "Leave it out to resume now."))
                 await locked.wake()
             else:
                 new = None if not limits else raised(limits_of(row), limits)

@@ -1,0 +1,116 @@
+"""A process put together from settings, and taken apart again."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from app.api.app import Application
+from app.bootstrap.edges import schema_is_there
+from app.bootstrap.parts import open_parts
+from app.live.hot import RedisHotStates
+from app.live.hub import RedisHub
+from app.runtime.follow import Follower
+from app.runtime.worker import Worker
+from app.settings import Loaded, Settings, SettingsError, load
+from app.storage.engine import Engine
+from app.storage.listen import Listener
+from app.telemetry.observer import TelemetryObserver
+
+Role = Literal["all", "api", "worker"]
+SCHEMA_POLL_S: Final = 0.25
+GC_YOUNG: Final = 20_000
+GC_OLDER: Final = 20
+
+
+def settings_for(purpose: Literal["serve", "migrate", "dev"]) -> Loaded:
+    """Read the settings.
+
+    Raises:
+        SettingsError: when they are wrong, or lack what this purpose needs.
+
+    """
+    loaded = load()
+    faults = loaded.serve_faults() if purpose == "serve" else []
+    if purpose == "migrate" and loaded.settings.database_url is None:
+        faults = ["`migrate` needs SUREFOOT_DATABASE_URL"]
+    if faults:
+        raise SettingsError(faults)
+    return loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A process put together. `background` must run for as long as anything else does."""
+
+    settings: Settings
+    observer: TelemetryObserver
+    app: Application | None
+    worker: Worker | None
+    draining: asyncio.Event
+    _engine: Engine
+    _hub: RedisHub
+    _hot: RedisHotStates
+    _follower: Follower
+    _listener: Listener
+
+    async def background(self) -> None:
+        """Keep the live hub, the readers and the fallback for nudges running."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._warn_of_eviction())
+            group.create_task(self._hub.run())
+            group.create_task(self._follower.run())
+            group.create_task(self._listener.run())
+
+    async def _warn_of_eviction(self) -> None:
+        """Say once that this Redis drops hot states at will, where it does."""
+        warning = await self._hot.warning()
+        if warning is not None:
+            self.observer.log("redis.evicts", level="warning", detail=warning)
+
+    async def wait_for_schema(self) -> None:
+        """Return when the database has this release's schema."""
+        told = False
+        while not await schema_is_there(self._engine):
+            if not told:
+                self.observer.log("schema.awaited", detail="run `surefoot migrate`")
+                told = True
+            await asyncio.sleep(SCHEMA_POLL_S)
+
+
+@asynccontextmanager
+async def open_service(loaded: Loaded, role: Role) -> AsyncIterator[Service]:
+    """Put a process together and take it apart again at the end."""
+    settings = loaded.settings
+    async with AsyncExitStack() as stack:
+        parts = await open_parts(settings, stack)
+        for warning in loaded.warnings:
+            parts.observer.log("settings.warning", level="warning", detail=warning)
+        draining = asyncio.Event()
+        _spare_the_collector()
+        worker = None if role == "api" else parts.worker()
+        yield Service(
+            settings=settings,
+            observer=parts.observer,
+            app=None if role == "worker" else parts.api(worker, draining),
+            worker=worker,
+            draining=draining,
+            _engine=parts.engine,
+            _hub=parts.hub,
+            _hot=parts.hot,
+            _follower=parts.follower,
+            _listener=parts.listener,
+        )
+
+
+def _spare_the_collector() -> None:
+    """Leave what was imported out of garbage collection, and collect the rest less often.
+
+    The thousands of modules and classes live as long as the process; a session makes some ten
+    thousand short-lived objects, most of them freed by their reference count.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG, GC_OLDER, GC_OLDER)
