@@ -196,8 +196,9 @@ async def test_a_dead_collector_costs_nothing(stacks: Stacks, collector: Any) ->
             process = await stack.start("all")
             client = stack.client(process)
             exported = await _fastest(client)
-            # Spans are still made, nothing is waited for; the rest is for a machine that is shared.
-            assert exported < plain * 1.1 + 0.030
+            # Waiting for this collector once would take a second or more; how close to a tenth
+            # it comes is for `make bench` on a quiet machine.
+            assert exported < plain * 1.1 + 0.3
             dropped = (await client.http.get("/metrics")).text
             assert _total(dropped, "surefoot_spans_dropped_total") > 0
             began = time.monotonic()
