@@ -95,7 +95,7 @@ _Handle = TypeVar("_Handle", bound=ServerHandle)
 
 async def made(make: Callable[[], _Handle]) -> _Handle:
     """Make a handle in a thread; when cancelled meanwhile, take apart what the thread made."""
-    making = asyncio.ensure_future(asyncio.to_thread(make))
+    making = asyncio.get_running_loop().run_in_executor(None, make)
     try:
         return await asyncio.shield(making)
     except asyncio.CancelledError:
