@@ -66,6 +66,7 @@ class AnswerReader:
             finish=finish,
             attempt=attempt,
             ttft_ms=reply.ttft_ms,
+            dropped=reply.dropped,
         )
 
     async def _read_call(
