@@ -41,6 +41,10 @@ def event(seq: int, payload: bytes = b"sealed") -> SealedEvent:
     return SealedEvent(seq, 1, "step.finished", "ACT", 1, 2, AT_US + seq, payload, b"h%d" % seq)
 
 
+KEYS = ("dev",)
+"""The master keys of a worker that has that of `new_session`."""
+
+
 def new_session(tenant: str = "default", session_id: str | None = None) -> NewSession:
     return NewSession(
         id=session_id or f"ses_{next(_numbers):08}",

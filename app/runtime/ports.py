@@ -87,6 +87,10 @@ class SessionCipher(Protocol):
 class Keyring(Protocol):
     """Master keys: they wrap the data key of each session."""
 
+    @property
+    def ids(self) -> Sequence[str]:
+        """Return the ids of the master keys of this process."""
+
     def create(self, session_id: str) -> tuple[WrappedKey, SessionCipher]:
         """Return a new data key, wrapped, and its cipher."""
 
@@ -197,8 +201,10 @@ class WorkerStore(Protocol):
     async def renew(self, worker: str, lease_s: float) -> None:
         """Create or renew this worker's lease."""
 
-    async def claim(self, worker: str, limit: int, per_tenant: int) -> list[Claim]:
-        """Take up to `limit` sessions that are due and have no living owner."""
+    async def claim(
+        self, worker: str, limit: int, per_tenant: int, keys: Sequence[str]
+    ) -> list[Claim]:
+        """Take up to `limit` sessions that are due, have no living owner, and use these keys."""
 
     async def sweep(self) -> int:
         """Make due every session whose owner's lease is over; return how many."""
@@ -206,8 +212,8 @@ class WorkerStore(Protocol):
     async def owned(self, worker: str) -> list[Owned]:
         """Return the sessions which this worker owns now."""
 
-    async def give_up(self, worker: str, session_id: str, epoch: int) -> None:
-        """Let a session go without an append, due at once for another owner."""
+    async def give_up(self, worker: str, session_id: str, epoch: int, *, blameless: bool) -> None:
+        """Let a session go without an append, due at once; blameless: the claim does not count."""
 
     async def remove(self, worker: str) -> None:
         """End this worker's lease."""

@@ -13,11 +13,11 @@ from typing import Final
 
 from app.core.state import State
 from app.runtime.driver import Desk, Driver
-from app.runtime.errors import Erased, PortError, StoreUnavailable
+from app.runtime.errors import Erased, PortError, StoreUnavailable, Tampered
 from app.runtime.lease import Hold
 from app.runtime.poison import is_poison, laid_to_rest, obituary
 from app.runtime.ports import WorkerStore
-from app.runtime.records import Claim, SealedEvent
+from app.runtime.records import Claim, Owned, SealedEvent
 from app.runtime.recovery import SHORT_JOURNAL, Recovery
 from app.runtime.sealing import Sealer
 
@@ -113,7 +113,8 @@ class Worker:
         most = min(free, self._options.per_tenant)
         async with self._claiming:
             hold = self._desk.lease.hold()
-            claims = await self._workers.claim(self._desk.worker, free, most)
+            keys = self._recovery.keyring.ids
+            claims = await self._workers.claim(self._desk.worker, free, most, keys)
             read = await self._read_short(claims)
             for claim in claims:
                 work = self._run_session(claim, hold, read.get(claim.session_id))
@@ -130,13 +131,18 @@ class Worker:
             return {}  # each session reads its own, once Postgres is back
 
     async def _run_session(self, claim: Claim, hold: Hold, read: list[SealedEvent] | None) -> None:
-        """Run one session; whatever goes wrong in it stays in it."""
-        driver = None
+        """Run one session; whatever goes wrong in it stays in it.
+
+        A hand-over in a drain is not counted as a claim without an answer: in a rolling restart
+        a session may pass through many hands while it waits for one long answer.
+        """
+        driver, crashed = None, False
         try:
             driver = await self._driver(claim, hold, read)
             if driver is not None:
                 await driver.run()
         except Exception as error:  # noqa: BLE001 - one session's fault must not end the others
+            crashed = True
             self._desk.observer.log(
                 "session.crashed",
                 session_id=claim.session_id,
@@ -146,7 +152,7 @@ class Worker:
             await self._desk.clock.sleep(AFTER_FAILURE_S)
         finally:
             if driver is None or not driver.released:
-                await self._give_up(claim)
+                await self._give_up(claim, blameless=self._draining.is_set() and not crashed)
             self._leave(claim, driver)
 
     def _leave(self, claim: Claim, driver: Driver | None) -> None:
@@ -166,7 +172,9 @@ class Worker:
         """Return a driver for a claim, or None when there is nothing to drive."""
         try:
             sealer = self._recovery.sealer(claim)
-        except Erased:
+        except (Erased, Tampered) as error:
+            if isinstance(error, Tampered) and not is_poison(claim):
+                raise
             await self._end_without_folding(claim, None)
             return None
         if is_poison(claim):
@@ -190,7 +198,7 @@ class Worker:
                 await self._desk.clock.sleep(AFTER_FAILURE_S)
 
     async def _end_without_folding(self, claim: Claim, sealer: Sealer | None) -> None:
-        """End a session that kills its owners, or whose content (no sealer) was erased."""
+        """End a session that kills its owners, or whose content cannot be opened (no sealer)."""
         row = await self._desk.sessions.get(claim.tenant, claim.session_id)
         if row is None:
             return
@@ -200,12 +208,15 @@ class Worker:
         )
         await self._desk.writer.append(append)
         self._desk.observer.log(
-            "session.erased" if sealer is None else "session.poison", session_id=claim.session_id
+            "session.unreadable" if sealer is None else "session.poison",
+            session_id=claim.session_id,
         )
 
-    async def _give_up(self, claim: Claim) -> None:
+    async def _give_up(self, claim: Claim | Owned, *, blameless: bool) -> None:
         with contextlib.suppress(PortError):
-            await self._workers.give_up(self._desk.worker, claim.session_id, claim.epoch)
+            await self._workers.give_up(
+                self._desk.worker, claim.session_id, claim.epoch, blameless=blameless
+            )
 
     async def _renew(self) -> None:
         while True:
@@ -242,7 +253,7 @@ class Worker:
             if one.behind:
                 self.nudge(one.session_id)
         for one in lost:
-            await self._workers.give_up(self._desk.worker, one.session_id, one.epoch)
+            await self._give_up(one, blameless=True)  # it never began
 
     async def _watch_lag(self) -> None:
         """Give up every session when the loop was blocked so long that the lease is in doubt."""

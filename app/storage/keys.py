@@ -9,7 +9,7 @@ import base64
 import binascii
 import hmac
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -152,6 +152,11 @@ class MasterKeys:
             raise KeyFormatError("At least one encryption key is needed.")
         self._masters = {key_id: _Master(key) for key_id, key in keys.items()}
         self._first = next(iter(keys))
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Return the ids of the master keys, the one for new sessions first."""
+        return tuple(self._masters)
 
     def create(self, session_id: str) -> tuple[WrappedKey, AesCipher]:
         """Return a new data key, wrapped for this session only, and its cipher."""

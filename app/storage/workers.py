@@ -4,6 +4,7 @@ The session's row is the queue: due when `wake_at` or `timer_at` has come, taken
 owner into it. A claim raises the epoch, which fences off whoever owned it before.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from app.runtime.records import Claim, Owned, WrappedKey
@@ -32,13 +33,13 @@ with recursive alive as materialized (
     select d.id, d.tenant, d.at from tenants t, lateral (
         select s.id, s.tenant, s.wake_at as at from sessions s
         where s.tenant = t.tenant and s.wake_at <= now() and s.min_version <= {JOURNAL_V}
-            and {unowned("s", "select ids from alive")}
+            and s.key_id = any($4::text[]) and {unowned("s", "select ids from alive")}
         order by s.wake_at limit 4 * $3::int
     ) d
     union all
     (select s.id, s.tenant, s.timer_at from sessions s
     where s.timer_at <= now() and s.min_version <= {JOURNAL_V}
-        and {unowned("s", "select ids from alive")}
+        and s.key_id = any($4::text[]) and {unowned("s", "select ids from alive")}
     order by s.timer_at limit 4 * $2::int)
 ), queued as (
     select id, min(at) as at, row_number() over (partition by tenant order by min(at), id) as place
@@ -83,7 +84,9 @@ select id, epoch, inbox_head > inbox_seen from sessions where owner = $1 order b
 """
 
 GIVE_UP: Final = """
-update sessions set owner = null, wake_at = now() where id = $2 and owner = $1 and epoch = $3
+update sessions set owner = null, wake_at = now(),
+    claims = case when $4 then greatest(claims - 1, 0) else claims end
+where id = $2 and owner = $1 and epoch = $3
 """
 
 REMOVE: Final = """
@@ -105,13 +108,16 @@ class PostgresWorkers:
         """Create or renew this worker's lease."""
         await self._engine.run(_RENEW, worker, lease_s, JOURNAL_V)
 
-    async def claim(self, worker: str, limit: int, per_tenant: int) -> list[Claim]:
+    async def claim(
+        self, worker: str, limit: int, per_tenant: int, keys: Sequence[str]
+    ) -> list[Claim]:
         """Take up to `limit` sessions that are due and have no living owner.
 
-        None are given to a worker whose own lease is over. At most `per_tenant` of one tenant are
-        taken at a time, tenants taking turns, what has been due longest first.
+        Sessions under other master keys are left to those who have them. None are given to a
+        worker whose own lease is over. At most `per_tenant` of one tenant are taken at a time,
+        tenants taking turns, what has been due longest first.
         """
-        rows = await self._engine.rows(CLAIM, worker, limit, per_tenant)
+        rows = await self._engine.rows(CLAIM, worker, limit, per_tenant, keys)
         return [
             Claim(
                 session_id=row["id"],
@@ -137,9 +143,12 @@ class PostgresWorkers:
         """Return the sessions which this worker owns now."""
         return [Owned(*row.values()) for row in await self._engine.rows(_OWNED, worker)]
 
-    async def give_up(self, worker: str, session_id: str, epoch: int) -> None:
-        """Let a session go without an append, due at once for another owner."""
-        await self._engine.run(GIVE_UP, worker, session_id, epoch)
+    async def give_up(self, worker: str, session_id: str, epoch: int, *, blameless: bool) -> None:
+        """Let a session go without an append, due at once for another owner.
+
+        A claim that ended without the session's fault (`blameless`) is not counted against it.
+        """
+        await self._engine.run(GIVE_UP, worker, session_id, epoch, blameless)
 
     async def remove(self, worker: str) -> None:
         """End this worker's lease; what it still owns becomes due at once."""
@@ -147,8 +156,4 @@ class PostgresWorkers:
 
     async def any_alive(self) -> bool:
         """Return whether some worker's lease holds."""
-        return bool(
-            await self._engine.value(
-                "select exists (select from workers where lease_until > now())"
-            )
-        )
+        return bool(await self._engine.value(_ANY_ALIVE))

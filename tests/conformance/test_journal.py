@@ -6,14 +6,14 @@ import pytest
 
 from app.runtime.records import Appended, Claim, Fate, Owned, Release, Snapshot
 from tests.conformance.conftest import Stores
-from tests.making import AT_US, append, event, message, new_session
+from tests.making import AT_US, KEYS, append, event, message, new_session
 
 
 async def claimed(stores: Stores, count: int = 1) -> list[Claim]:
     for _ in range(count):
         await stores.sessions.create(new_session(), None)
     await stores.workers.renew("w1", 60)
-    claims = await stores.workers.claim("w1", count, count)
+    claims = await stores.workers.claim("w1", count, count, KEYS)
     assert len(claims) == count
     return sorted(claims, key=lambda c: c.session_id)
 
@@ -84,11 +84,11 @@ async def test_a_release_lets_go_and_sets_the_timer(stores: Stores) -> None:
     row = await stores.sessions.get("default", claim.session_id)
     assert row is not None
     assert (row.owner, row.waking) == (None, False)
-    (again,) = await stores.workers.claim("w1", 1, 1)  # the timer is in the past
+    (again,) = await stores.workers.claim("w1", 1, 1, KEYS)  # the timer is in the past
     await stores.journal.append_batch(
         [append(again, events=0, status="waiting", release=Release())]
     )
-    assert await stores.workers.claim("w1", 1, 1) == [], "a timer fires once"
+    assert await stores.workers.claim("w1", 1, 1, KEYS) == [], "a timer fires once"
 
 
 @pytest.mark.req("API-7")

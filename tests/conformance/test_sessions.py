@@ -9,7 +9,7 @@ from app.core.lifecycle import Status
 from app.runtime.errors import KeyTaken
 from app.runtime.records import InboxKind, InboxRow, Release, Remembered
 from tests.conformance.conftest import Stores
-from tests.making import append, facts, message, new_session, remember
+from tests.making import KEYS, append, facts, message, new_session, remember
 
 
 async def test_a_new_session_is_due_and_holds_its_first_events(stores: Stores) -> None:
@@ -86,7 +86,7 @@ async def test_the_status_of_a_row_and_of_the_filter_agree(stores: Stores, statu
     await stores.workers.renew("w1", 60)
     for _ in range(4):
         await stores.sessions.create(new_session(), None)
-    claims = await stores.workers.claim("w1", 3, 3)
+    claims = await stores.workers.claim("w1", 3, 3, KEYS)
     for claim in claims:
         release = Release() if claim is not claims[0] else None
         await stores.journal.append_batch([append(claim, status=status, release=release)])
@@ -111,7 +111,7 @@ async def test_deliveries_are_numbered_and_wake_the_session(stores: Stores) -> N
     new = new_session()
     await stores.sessions.create(new, None)
     await stores.workers.renew("w1", 60)
-    (claim,) = await stores.workers.claim("w1", 1, 1)
+    (claim,) = await stores.workers.claim("w1", 1, 1, KEYS)
     await stores.journal.append_batch([append(claim, status="completed", release=Release())])
     async with stores.sessions.locked("default", new.id) as locked:
         assert locked is not None

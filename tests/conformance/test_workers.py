@@ -7,7 +7,7 @@ import pytest
 
 from app.runtime.records import Claim, Fate, Owned, Release
 from tests.conformance.conftest import Stores
-from tests.making import append, message, new_session
+from tests.making import KEYS, append, message, new_session
 
 
 async def make(stores: Stores, count: int = 1, tenant: str = "default") -> None:
@@ -17,7 +17,7 @@ async def make(stores: Stores, count: int = 1, tenant: str = "default") -> None:
 
 async def claim_one(stores: Stores, worker: str = "w1") -> Claim:
     await stores.workers.renew(worker, 60)
-    (claim,) = await stores.workers.claim(worker, 1, 1)
+    (claim,) = await stores.workers.claim(worker, 1, 1, KEYS)
     return claim
 
 
@@ -26,7 +26,7 @@ async def test_a_claim_takes_what_is_due_once(stores: Stores) -> None:
     claim = await claim_one(stores)
     assert (claim.epoch, claim.claims, claim.head, claim.takeover) == (1, 1, 2, False)
     assert (claim.head_hash, claim.inbox_head, claim.inbox_seen) == (b"h2", 0, 0)
-    assert await stores.workers.claim("w1", 9, 9) == []
+    assert await stores.workers.claim("w1", 9, 9, KEYS) == []
     row = await stores.sessions.get("default", claim.session_id)
     assert row is not None
     assert (row.owner, row.owner_alive, row.waking, row.status) == ("w1", True, False, "running")
@@ -34,13 +34,13 @@ async def test_a_claim_takes_what_is_due_once(stores: Stores) -> None:
 
 async def test_a_worker_without_a_lease_gets_nothing(stores: Stores) -> None:
     await make(stores)
-    assert await stores.workers.claim("w1", 1, 1) == []
+    assert await stores.workers.claim("w1", 1, 1, KEYS) == []
     await stores.workers.renew("w1", 0)
-    assert await stores.workers.claim("w1", 1, 1) == []
+    assert await stores.workers.claim("w1", 1, 1, KEYS) == []
     assert not await stores.workers.any_alive()
     await stores.workers.renew("w1", 60)
     assert await stores.workers.any_alive()
-    assert len(await stores.workers.claim("w1", 1, 1)) == 1
+    assert len(await stores.workers.claim("w1", 1, 1, KEYS)) == 1
 
 
 async def test_a_claim_never_succeeds_against_a_living_owner(stores: Stores) -> None:
@@ -51,7 +51,7 @@ async def test_a_claim_never_succeeds_against_a_living_owner(stores: Stores) -> 
         await locked.deliver(message())
     await stores.workers.renew("w2", 60)
     assert await stores.workers.sweep() == 0
-    assert await stores.workers.claim("w2", 9, 9) == []
+    assert await stores.workers.claim("w2", 9, 9, KEYS) == []
 
 
 @pytest.mark.req("STATE-4")
@@ -61,10 +61,10 @@ async def test_a_lost_owner_is_replaced_and_fenced_off(stores: Stores) -> None:
     old = await claim_one(stores)
     await stores.workers.renew("w1", 0)
     await stores.workers.renew("w2", 60)
-    assert await stores.workers.claim("w2", 9, 9) == [], "nothing says yet that it is due"
+    assert await stores.workers.claim("w2", 9, 9, KEYS) == [], "nothing says yet that it is due"
     assert await stores.workers.sweep() == 1
     assert await stores.workers.sweep() == 0
-    (claim,) = await stores.workers.claim("w2", 9, 9)
+    (claim,) = await stores.workers.claim("w2", 9, 9, KEYS)
     assert (claim.epoch, claim.claims, claim.takeover) == (2, 2, True)
     assert (await stores.journal.append_batch([append(old)]))[0].fate is Fate.FENCED
     assert (await stores.journal.append_batch([append(claim)]))[0].fate is Fate.WRITTEN
@@ -74,29 +74,52 @@ async def test_only_an_answer_zeroes_the_claims(stores: Stores) -> None:
     await make(stores)
     claim = await claim_one(stores)
     await stores.journal.append_batch([append(claim)])
-    await stores.workers.give_up("w1", claim.session_id, claim.epoch)
+    await stores.workers.give_up("w1", claim.session_id, claim.epoch, blameless=False)
     claim = await claim_one(stores)
     assert (claim.claims, claim.takeover) == (2, True)
     await stores.journal.append_batch([append(claim, answered=True)])
-    await stores.workers.give_up("w1", claim.session_id, claim.epoch)
+    await stores.workers.give_up("w1", claim.session_id, claim.epoch, blameless=False)
     claim = await claim_one(stores)
     assert (claim.claims, claim.takeover) == (1, False)
+
+
+async def test_a_claim_that_was_handed_over_does_not_count(stores: Stores) -> None:
+    await make(stores)
+    for _ in range(3):
+        claim = await claim_one(stores)
+        assert claim.claims == 1
+        await stores.workers.give_up("w1", claim.session_id, claim.epoch, blameless=True)
+    claim = await claim_one(stores)
+    await stores.journal.append_batch([append(claim, answered=True)])
+    await stores.workers.give_up("w1", claim.session_id, claim.epoch, blameless=True)
+    assert (await claim_one(stores)).claims == 1, "never below none"
+
+
+async def test_sessions_under_other_keys_are_left_to_those_who_have_them(stores: Stores) -> None:
+    await make(stores)
+    await stores.workers.renew("w1", 60)
+    assert await stores.workers.claim("w1", 9, 9, ("new", "other")) == []
+    assert await stores.workers.claim("w1", 9, 9, ()) == []
+    (claim,) = await stores.workers.claim("w1", 9, 9, ("new", *KEYS))
+    await stores.journal.append_batch([append(claim, release=Release(1))])
+    assert await stores.workers.claim("w1", 9, 9, ("new",)) == [], "nor by a timer"
+    assert len(await stores.workers.claim("w1", 9, 9, KEYS)) == 1
 
 
 async def test_giving_up_takes_the_right_owner_and_epoch(stores: Stores) -> None:
     await make(stores)
     claim = await claim_one(stores)
-    await stores.workers.give_up("w2", claim.session_id, claim.epoch)
-    await stores.workers.give_up("w1", claim.session_id, claim.epoch - 1)
-    assert await stores.workers.claim("w1", 9, 9) == []
-    await stores.workers.give_up("w1", claim.session_id, claim.epoch)
-    assert len(await stores.workers.claim("w1", 9, 9)) == 1
+    await stores.workers.give_up("w2", claim.session_id, claim.epoch, blameless=False)
+    await stores.workers.give_up("w1", claim.session_id, claim.epoch - 1, blameless=False)
+    assert await stores.workers.claim("w1", 9, 9, KEYS) == []
+    await stores.workers.give_up("w1", claim.session_id, claim.epoch, blameless=False)
+    assert len(await stores.workers.claim("w1", 9, 9, KEYS)) == 1
 
 
 async def test_a_worker_is_told_what_it_owns(stores: Stores) -> None:
     await make(stores, 3)
     await stores.workers.renew("w1", 60)
-    a, b, c = sorted(await stores.workers.claim("w1", 9, 9), key=lambda x: x.session_id)
+    a, b, c = sorted(await stores.workers.claim("w1", 9, 9, KEYS), key=lambda x: x.session_id)
     async with stores.sessions.locked("default", b.session_id) as locked:
         assert locked is not None
         await locked.deliver(message())
@@ -136,9 +159,9 @@ async def test_no_tenant_takes_more_than_its_share(stores: Stores) -> None:
     await make(stores, 30, "big")
     await make(stores, 2, "small")
     await stores.workers.renew("w1", 60)
-    taken = Counter(c.tenant for c in await stores.workers.claim("w1", 64, 3))
+    taken = Counter(c.tenant for c in await stores.workers.claim("w1", 64, 3, KEYS))
     assert taken == {"big": 3, "small": 2}
-    assert len(await stores.workers.claim("w1", 2, 3)) == 2
+    assert len(await stores.workers.claim("w1", 2, 3, KEYS)) == 2
 
 
 async def test_workers_racing_never_take_the_same_session(stores: Stores) -> None:
@@ -150,7 +173,7 @@ async def test_workers_racing_never_take_the_same_session(stores: Stores) -> Non
     winners = set()
     for _ in range(40):
         async with asyncio.TaskGroup() as group:
-            tasks = {n: group.create_task(stores.workers.claim(n, 3, 3)) for n in names}
+            tasks = {n: group.create_task(stores.workers.claim(n, 3, 3, KEYS)) for n in names}
         for name, task in tasks.items():
             taken.update(c.session_id for c in task.result())
             winners |= {name} if task.result() else set()

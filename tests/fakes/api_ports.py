@@ -42,6 +42,8 @@ class PlainCipher:
 class PlainKeyring:
     """The same cipher for everybody."""
 
+    ids = ("k1",)
+
     def create(self, session_id: str) -> tuple[WrappedKey, SessionCipher]:
         return WrappedKey("k1", session_id.encode()), PlainCipher()
 

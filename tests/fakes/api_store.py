@@ -137,7 +137,9 @@ class FakeStore:
     async def renew(self, worker: str, lease_s: float) -> None:
         raise NotImplementedError
 
-    async def claim(self, worker: str, limit: int, per_tenant: int) -> list[Claim]:
+    async def claim(
+        self, worker: str, limit: int, per_tenant: int, keys: Sequence[str]
+    ) -> list[Claim]:
         raise NotImplementedError
 
     async def sweep(self) -> int:
@@ -146,7 +148,7 @@ class FakeStore:
     async def owned(self, worker: str) -> list[Owned]:
         raise NotImplementedError
 
-    async def give_up(self, worker: str, session_id: str, epoch: int) -> None:
+    async def give_up(self, worker: str, session_id: str, epoch: int, *, blameless: bool) -> None:
         raise NotImplementedError
 
     async def remove(self, worker: str) -> None:

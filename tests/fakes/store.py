@@ -237,11 +237,12 @@ class MemoryStore:
         self.leases[worker] = self.clock.now_us() + round(lease_s * 1_000_000)
 
     @statement
-    def claim(self, worker: str, limit: int, per_tenant: int) -> list[Claim]:
+    def claim(self, worker: str, limit: int, per_tenant: int, keys: Sequence[str]) -> list[Claim]:
         now = self.clock.now_us()
         if not self._alive(worker):
             return []
-        due = [r for r in self.rows.values() if r.due(now) and self._free(r)]
+        mine = [r for r in self.rows.values() if r.new.key.key_id in keys]
+        due = [r for r in mine if r.due(now) and self._free(r)]
         taken: list[Row] = []
         of_tenant: Counter[str] = Counter()
         for row in sorted(due, key=Row.due_at_us):
@@ -269,9 +270,10 @@ class MemoryStore:
         return [Owned(i, r.epoch, r.inbox_head > r.inbox_seen) for i, r in mine]
 
     @statement
-    def give_up(self, worker: str, session_id: str, epoch: int) -> None:
+    def give_up(self, worker: str, session_id: str, epoch: int, *, blameless: bool) -> None:
         row = self.rows[session_id]
         if (row.owner, row.epoch) == (worker, epoch):
+            row.claims = max(0, row.claims - blameless)
             row.owner, row.wake_us = None, self.clock.now_us()
 
     @statement

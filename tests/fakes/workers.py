@@ -1,6 +1,7 @@
 """Leases and claims in memory."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from app.runtime.records import Claim, Owned
 from tests.fakes.rows import Row, Tables
@@ -15,11 +16,14 @@ class MemoryWorkers:
     async def renew(self, worker: str, lease_s: float) -> None:
         self._tables.workers[worker] = self._tables.now_us() + int(lease_s * 1_000_000)
 
-    async def claim(self, worker: str, limit: int, per_tenant: int) -> list[Claim]:
+    async def claim(
+        self, worker: str, limit: int, per_tenant: int, keys: Sequence[str]
+    ) -> list[Claim]:
         if not self._tables.alive(worker):
             return []
         now = self._tables.now_us()
-        free = [r for r in self._tables.sessions.values() if r.due(now) and self._free(r)]
+        mine = [r for r in self._tables.sessions.values() if r.new.key.key_id in keys]
+        free = [r for r in mine if r.due(now) and self._free(r)]
         free.sort(key=lambda r: min(t for t in (r.wake_us, r.timer_us) if t is not None))
         taken: list[Row] = []
         of_tenant: Counter[str] = Counter()
@@ -67,9 +71,10 @@ class MemoryWorkers:
         mine = [(i, r) for i, r in rows if r.owner == worker]
         return [Owned(i, r.epoch, r.inbox_head > r.inbox_seen) for i, r in mine]
 
-    async def give_up(self, worker: str, session_id: str, epoch: int) -> None:
+    async def give_up(self, worker: str, session_id: str, epoch: int, *, blameless: bool) -> None:
         row = self._tables.sessions[session_id]
         if (row.owner, row.epoch) == (worker, epoch):
+            row.claims = max(0, row.claims - blameless)
             row.owner, row.wake_us = None, self._tables.now_us()
 
     async def remove(self, worker: str) -> None:

@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 
 import pytest
 
-AT_ONCE: Final = 6
+AT_ONCE: Final = 8
 """Each case has three processes with a few connections each."""
 
 C = TypeVar("C")

@@ -1,16 +1,32 @@
 """A worker that is stopped at a point, stays so past its lease, and goes on after a takeover."""
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from tests.integration.client import Client, Json, Reader
 from tests.integration.crash import TASK, TOOLS, careful
+from tests.integration.killable import Action
 from tests.integration.stack import Stack, Stacks
 from tests.scripted.model import ScriptedModel
 from tests.scripted.tools import ScriptedTools
 from tests.waiting import until
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Where the worker is stopped and how, and which mechanism it lacks."""
+
+    point: str
+    action: Action = "stop"
+    without: tuple[str, ...] = ()
+
+    @override
+    def __str__(self) -> str:
+        """Name the case."""
+        return "-".join([self.point, self.action, *self.without])
 
 
 @dataclass(slots=True)
@@ -26,15 +42,16 @@ class Outcome:
     verified: Json
 
 
-async def run(stacks: Stacks, point: str, without: Iterable[str] = ()) -> Outcome:
+async def run(stacks: Stacks, case: Case) -> Outcome:
     """Stop a worker at a point, let another finish its session, and let the first go on."""
+    point = case.point
     async with AsyncExitStack() as held:
         model = await held.enter_async_context(ScriptedModel(careful))
         tools = await held.enter_async_context(ScriptedTools())
         env = {"SUREFOOT_TOOL_TIMEOUT_S": "2"}
         stack = await held.enter_async_context(stacks.open(model=model.base_url, env=env))
         api = await stack.start("api")
-        stopped = await stack.start("worker", point=point, action="stop", without=without)
+        stopped = await stack.start("worker", point=point, action=case.action, without=case.without)
         client = stack.client(api)
         await client.register(*tools.specs()[:2])
         session_id = await client.create(TASK, tools=TOOLS)

@@ -4,8 +4,9 @@
 
 is `surefoot serve --role worker`, except that at the third append, before it reaches Postgres, the
 process gets SIGKILL. With `--action stop` it gets SIGSTOP: a test can look around, then kill it or
-let it go on. With `--action lose` the call's answer is lost, as with a connection that breaks.
-The points are calls of ports; the adapters are replaced where the service is wired, so nothing in
+let it go on. With `stall` it also waits then until its lease was renewed, as a call does that takes
+its time to connect. With `lose` the call's answer is lost, as with a connection that breaks. The
+points are calls of ports; the adapters are replaced where the service is wired, so nothing in
 `app/` knows of them:
 
     append  the journal's writes            claim    sessions being taken
@@ -18,12 +19,13 @@ The points are calls of ports; the adapters are replaced where the service is wi
 """
 
 import argparse
+import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Literal, ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar, get_args
 
 from app.cli.main import main as surefoot
 from app.live.hot import RedisHotStates
@@ -68,23 +70,40 @@ class Point:
         return cls(port, int(nth), side)
 
 
-Action = Literal["kill", "stop", "lose"]
+Action = Literal["kill", "stop", "stall", "lose"]
 
 
 def arm(point: Point, action: Action = "kill") -> None:
     """Put the point into this process, before the service is wired."""
     owner, name = _PORTS[point.port]
+    renewed = _renewed() if action == "stall" else None
 
-    def strike() -> None:
+    async def strike() -> None:
         if action == "lose":
             raise StoreUnavailable("The connection broke.")
         os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
+        if renewed is not None:
+            renewed.clear()
+            await renewed.wait()
 
     setattr(owner, name, _striking(getattr(owner, name), point, strike))
 
 
+def _renewed() -> asyncio.Event:
+    """Return an event that is set each time the lease was renewed."""
+    event = asyncio.Event()
+    renew = PostgresWorkers.renew
+
+    async def renewing(workers: PostgresWorkers, worker: str, lease_s: float) -> None:
+        await renew(workers, worker, lease_s)
+        event.set()
+
+    setattr(PostgresWorkers, "renew", renewing)  # noqa: B010 - a method is replaced
+    return event
+
+
 def _striking(
-    call: Callable[P, Awaitable[T]], point: Point, strike: Callable[[], None]
+    call: Callable[P, Awaitable[T]], point: Point, strike: Callable[[], Awaitable[None]]
 ) -> Callable[P, Awaitable[T]]:
     count = 0
 
@@ -95,12 +114,12 @@ def _striking(
             count += 1
         mine = count
         if mine == point.nth and point.side == "before":
-            strike()
+            await strike()
         answer = await call(*args, **kwargs)
         if point.port == "claim" and point.side == "after" and answer:
             count = mine = mine + 1  # a look which found nothing is no claim
         if mine == point.nth and point.side == "after":
-            strike()
+            await strike()
         return answer
 
     return struck
@@ -110,7 +129,7 @@ def main() -> None:
     """Run a command of `surefoot` with a point in it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("point", type=Point.parse)
-    parser.add_argument("--action", choices=("kill", "stop", "lose"), default="kill")
+    parser.add_argument("--action", choices=get_args(Action), default="kill")
     given, arguments = parser.parse_known_args()
     arm(given.point, given.action)
     surefoot(arguments)

@@ -34,7 +34,6 @@ DOUBT = {*UNSENT, "sent:create_reminder", "done:create_reminder", "tool:2:after"
 CASES = (
     *(Case(point) for point in POINTS),
     *(Case(p, says="did_not_happen") for p in ("append:4:after", "tool:2:before")),
-    Case("tool:2:after", by="resume"),
     *(
         Case(p, by="resume")
         for p in (

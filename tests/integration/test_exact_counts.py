@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -16,14 +17,14 @@ from app.storage.journal import APPEND
 from app.storage.sessions import CREATE
 from app.storage.workers import CLAIM, GIVE_UP, REMOVE, SWEEP
 from tests.integration.counting import Executed, counted_postgres, counted_redis
-from tests.integration.stack import ROOT, Stacks
+from tests.integration.stack import Stacks
 from tests.integration.test_promise import SHOP
 from tests.otlp.receiver import receiver
 from tests.scripted.model import ScriptedModel
 from tests.scripted.scripts import SCRIPTS
 from tests.waiting import until
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 BY_THE_CLOCK = {"renewal", "sweep", "poll", "head check", "sign of life", "connection"}
 WRITING = {"create", "claim", "append"}
 _KNOWN = {APPEND: "append", CREATE: "create", SWEEP: "sweep", GIVE_UP: "give up", REMOVE: "remove"}

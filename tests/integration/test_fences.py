@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.integration import crash, frozen
+from tests.integration import crash
 from tests.integration.client import Client, Json
 from tests.integration.crash import TASK, TOOLS, careful
 from tests.integration.killable import Action
@@ -162,16 +162,6 @@ async def test_a_message_at_the_last_moment_keeps_the_owner(stacks: Stacks) -> N
 
 async def test_without_the_condition_of_the_release_it_is_not_seen(stacks: Stacks) -> None:
     assert not await late_message(stacks, ["release"])
-
-
-async def test_without_the_lease_a_call_is_sent_after_the_takeover(stacks: Stacks) -> None:
-    found = await frozen.run(stacks, "spec:6:after", ["lease"])
-    assert found.sent_after != found.sent_before
-
-
-async def test_without_the_fence_at_the_first_byte_a_call_is_sent(stacks: Stacks) -> None:
-    found = await frozen.run(stacks, "tool:2:before", ["first byte"])
-    assert found.sent_after != found.sent_before
 
 
 async def test_without_doubt_the_reminder_is_made_twice(stacks: Stacks) -> None:

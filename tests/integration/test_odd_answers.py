@@ -134,6 +134,39 @@ async def test_a_call_cut_by_the_output_limit_is_not_carried_out(ground: Ground)
     assert len(run.requests) == 2
 
 
+@pytest.mark.req("LOOP-11", "API-9")
+@pytest.mark.case("C118", "C120")
+@pytest.mark.parametrize(
+    ("raw", "said", "confidence"),
+    [
+        ('{"text":"a\\ud83c\\u0000","complete":true,"confidence":1}', "a\ufffd\ufffd", 1.0),
+        ('{"text":"a","complete":true,"confidence":NaN}', "a", None),
+        ('{"text":"a","complete":true,"confidence":1e999}', "a", None),
+        ('{"text":"a","complete":true,"confidence":1' + "0" * 400 + "}", "a", None),
+        ('{"text":"a","complete":true,"confidence":true}', "a", None),
+        ('{"text":"a","complete":true,"confidence":95}', "a", None),
+    ],
+)
+async def test_a_final_answer_with_what_json_should_not_hold(
+    ground: Ground, raw: str, said: str, confidence: float | None
+) -> None:
+    run = await ground.run(lambda *_: calls(tc("c1", "finish", raw)))
+    result = run.session["result"]
+    assert (run.session["status"], result["text"]) == ("completed", said)
+    assert result["confidence"] == confidence
+
+
+@pytest.mark.req("CTX-7")
+@pytest.mark.case("C118")
+@pytest.mark.parametrize("raw", ['{"text":"\\udf78"}', '{"text":NaN}', '{"text":1e999}'])
+async def test_arguments_of_an_unknown_tool_are_repeated_as_strict_json(
+    ground: Ground, raw: str
+) -> None:
+    answers = [calls(tc("c1", "nobody", raw)), text("done")]
+    run = await ground.run(lambda request, _n: answers[len(results_so_far(request))])
+    assert (run.session["status"], run.session["result"]["text"]) == ("completed", "done")
+
+
 @pytest.mark.req("LOOP-15", "TOOL-8", "STATE-10", "CTX-7")
 async def test_calls_beyond_the_limit_of_a_step_get_an_error_each(ground: Ground) -> None:
     """The endpoint insists on one result for every call, in order."""

@@ -56,11 +56,23 @@ def _reading_back() -> None:
     _replace(writer, "_fate", lambda _entry, _found: None)
 
 
-def _end_of_the_lease() -> None:
-    async def stay(_workers: object, _worker: str) -> None:
+def _handing_over() -> None:
+    async def stay(*_: object) -> None:
         return
 
     _replace(PostgresWorkers, "remove", stay)
+    _replace(PostgresWorkers, "give_up", stay)
+
+
+def _sweeping() -> None:
+    async def nothing(_workers: object) -> int:
+        return 0
+
+    _replace(PostgresWorkers, "sweep", nothing)
+
+
+def _hold() -> None:
+    _replace(Hold, "fresh", lambda hold: hold.lease.fresh())
 
 
 MECHANISMS: Final[dict[str, Callable[[], None]]] = {
@@ -70,5 +82,7 @@ MECHANISMS: Final[dict[str, Callable[[], None]]] = {
     "first byte": _fence_at_the_first_byte,
     "doubt": _doubt_of_the_ledger,
     "read back": _reading_back,
-    "remove": _end_of_the_lease,
+    "hold": _hold,
+    "sweep": _sweeping,
+    "hand over": _handing_over,
 }

@@ -355,6 +355,7 @@ async def test_a_cut_connection_means_reading_the_journal(author: Author) -> Non
 async def test_a_reader_who_has_begun_outlives_postgres_being_away(author: Author) -> None:
     world, session, faults = author.world, await author.begin(), Faults()
     follower = Follower(journal=interposed(world.store, faults), hub=world.hub, clock=world.clock)
+    # The first read succeeds: one who finds Postgres away from the start is refused.
     faults.before["read"] = [None, AWAY, AWAY]
     faults.before["heads"] = [AWAY, AWAY]
     async with asyncio.TaskGroup() as group:

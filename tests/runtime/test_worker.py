@@ -14,6 +14,7 @@ from app.runtime.exchange import ModelReply, ModelRequest
 from app.runtime.poison import MOST_CLAIMS
 from app.runtime.records import SealedEvent
 from app.runtime.worker import WorkerOptions
+from app.storage.keys import MasterKeys
 from tests.fakes.interposed import Death, Faults
 from tests.fakes.models import says
 from tests.runtime.scripts import shop, weather
@@ -265,6 +266,44 @@ def _moved(event: SealedEvent) -> SealedEvent:
     return replace(event, payload=event.payload[:-1] + b"x")
 
 
+async def test_a_session_passed_on_by_many_drains_is_not_poison(world: World) -> None:
+    """A rolling restart: each worker has it for a moment only, and the answer takes long."""
+    world.model.takes_s = 30
+    session = await world.create()
+    for n in range(2 * MOST_CLAIMS):
+        node = world.node(f"w{n}", options=WorkerOptions(drain_s=0.5))
+        async with world.running(node):
+            await asyncio.sleep(1)
+    assert world.store.rows[session].epoch == 2 * MOST_CLAIMS
+    async with world.running(world.node("last")):
+        await world.until(session, "completed")
+
+
+async def test_a_worker_without_the_key_leaves_a_session_alone(world: World) -> None:
+    """Keys are rolled out worker by worker: one that lags must not bury what others can run."""
+    session = await world.create()
+    keys, world.keyring = world.keyring, MasterKeys({"k0": b"0" * 32})
+    lagging = world.node("lagging")
+    world.keyring = keys
+    async with world.running(lagging):
+        await asyncio.sleep(2 * MOST_CLAIMS)
+        assert world.store.rows[session].epoch == 0
+        async with world.running(world.node("able")):
+            await world.until(session, "completed")
+    assert lagging.observer.said("session.crashed") == []
+
+
+async def test_a_session_whose_key_does_not_open_is_laid_to_rest(world: World) -> None:
+    session = await world.create()
+    row = world.store.rows[session]
+    row.new = replace(row.new, key=replace(row.new.key, wrapped=b"x" * 60))
+    node = world.node()
+    async with world.running(node):
+        await asyncio.sleep(2 * MOST_CLAIMS)
+    assert (row.facts.status, row.owner, row.wake_us) == ("closed", None, None)
+    assert len(node.observer.said("session.crashed")) == MOST_CLAIMS
+
+
 async def test_an_erased_session_is_laid_to_rest_once(world: World) -> None:
     faults = Faults()
     session = await world.create()
@@ -274,7 +313,7 @@ async def test_an_erased_session_is_laid_to_rest_once(world: World) -> None:
         await asyncio.sleep(5)
     row = world.store.rows[session]
     assert (row.facts.status, row.owner, row.wake_us, row.epoch) == ("closed", None, None, 1)
-    assert node.observer.said("session.erased")
+    assert node.observer.said("session.unreadable")
 
 
 @pytest.mark.req("STATE-4")

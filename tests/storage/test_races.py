@@ -15,7 +15,7 @@ from app.storage.listen import Listener, notify
 from app.storage.sessions import PostgresSessions
 from app.storage.workers import CLAIM, PostgresWorkers
 from tests.clocks import RealClock
-from tests.making import append, event, message, new_session, remember
+from tests.making import KEYS, append, event, message, new_session, remember
 from tests.servers import Databases
 from tests.waiting import until
 
@@ -30,7 +30,7 @@ class Storage:
         for _ in range(count):
             await self.sessions.create(new_session(), None)
         await self.workers.renew("w1", 60)
-        return await self.workers.claim("w1", count, count)
+        return await self.workers.claim("w1", count, count, KEYS)
 
     async def deliver(self, session_id: str) -> None:
         async with self.sessions.locked("default", session_id) as locked:
@@ -108,7 +108,7 @@ async def test_a_claim_looks_at_the_owner_as_it_is_under_the_lock(
     await storage.workers.renew("w2", 60)
     monkeypatch.setattr("app.storage.workers.CLAIM", slowed(CLAIM, "queued q"))
     async with asyncio.TaskGroup() as group:
-        claiming = group.create_task(storage.workers.claim("w2", 1, 1))
+        claiming = group.create_task(storage.workers.claim("w2", 1, 1, KEYS))
         await until(lambda: _sleeping(engine))
         await engine.run("update sessions set owner = 'w1', epoch = 1, wake_at = null")
     assert claiming.result() == []
@@ -146,8 +146,8 @@ async def test_a_claim_racing_a_delivery_sees_it_or_leaves_it_due(storage: Stora
         await storage.journal.append_batch([append(claim, release=Release())])
         async with asyncio.TaskGroup() as group:
             group.create_task(storage.deliver(claim.session_id))
-            claiming = group.create_task(storage.workers.claim("w1", 1, 1))
-        taken = claiming.result() or await storage.workers.claim("w1", 1, 1)
+            claiming = group.create_task(storage.workers.claim("w1", 1, 1, KEYS))
+        taken = claiming.result() or await storage.workers.claim("w1", 1, 1, KEYS)
         assert [(c.session_id, c.inbox_head) for c in taken] == [(claim.session_id, 1)]
 
 
@@ -166,9 +166,9 @@ async def test_a_session_of_a_newer_release_is_left_to_newer_workers(
     await storage.sessions.create(new_session(), None)
     await engine.run("update sessions set min_version = 999")
     await storage.workers.renew("w1", 60)
-    assert await storage.workers.claim("w1", 1, 1) == []
+    assert await storage.workers.claim("w1", 1, 1, KEYS) == []
     await engine.run("update sessions set wake_at = null, timer_at = now()")
-    assert await storage.workers.claim("w1", 1, 1) == []
+    assert await storage.workers.claim("w1", 1, 1, KEYS) == []
 
 
 async def test_a_mark_of_a_dead_process_is_taken_over(storage: Storage, engine: Engine) -> None:
@@ -186,7 +186,7 @@ async def test_a_claim_with_many_due_sessions_of_one_tenant_serves_the_others(
         await storage.sessions.create(new_session("big"), None)
     await storage.sessions.create(new_session("small"), None)
     await storage.workers.renew("w1", 60)
-    taken = await storage.workers.claim("w1", 4, 4)
+    taken = await storage.workers.claim("w1", 4, 4, KEYS)
     assert "small" in {c.tenant for c in taken}
 
 
