@@ -127,19 +127,11 @@ async def run_until_stopped(service: Service, server: uvicorn.Server) -> None:
     async with asyncio.TaskGroup() as group:
         background = group.create_task(service.background())
         serving = group.create_task(server.serve())
-        working = group.create_task(_work(service))
+        working = group.create_task(service.work())
         serving.add_done_callback(lambda _: stop.set())
         await stop.wait()
-        service.draining.set()
-        if service.worker is not None:
-            service.worker.drain()
+        service.stop()
         server.should_exit = True
         await serving
         await working
         background.cancel()
-
-
-async def _work(service: Service) -> None:
-    if service.worker is not None:
-        await service.wait_for_schema()
-        await service.worker.run()

@@ -16,15 +16,11 @@ def serve() -> int:
 
 async def _serve(loaded: Loaded) -> int:
     async with open_service(loaded, "worker") as service:
-        worker = service.worker
-        if worker is None:
-            return 1
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, worker.drain)
+            loop.add_signal_handler(number, service.stop)
         async with asyncio.TaskGroup() as group:
             background = group.create_task(service.background())
-            await service.wait_for_schema()
-            await worker.run()
+            await service.work()
             background.cancel()
     return 0

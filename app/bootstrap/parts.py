@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from app import __version__
 from app.api.app import Application, create_app
@@ -52,10 +52,6 @@ from app.tools.http import HttpTools
 from app.tools.runner import Tools
 from app.tools.validation import Arguments, provider_schema
 
-Role = Literal["all", "api", "worker"]
-SCHEMA_POLL_S: Final = 0.25
-GC_YOUNG: Final = 20_000
-GC_OLDER: Final = 20
 SECRET_PREFIX: Final = "SUREFOOT_SECRET_"  # noqa: S105 - the name of settings, not a secret
 
 

@@ -26,6 +26,8 @@ _SKIPPED_S: Final = 0.005
 class _Waiting:
     entry: Append
     done: asyncio.Future[Appended]
+    unheard: bool = False
+    """An earlier try had no answer: Postgres may still carry it out."""
 
     @property
     def size(self) -> int:
@@ -93,16 +95,22 @@ class JournalWriter:
         except StoreUnavailable:
             await self._read_back(batch)
         else:
-            self._settle(batch, fates)
+            await self._settle(batch, fates)
             if any(f.fate is Fate.SKIPPED for f in fates):
                 await self._clock.sleep(_SKIPPED_S)
 
-    def _settle(self, batch: Sequence[_Waiting], fates: Sequence[Appended]) -> None:
+    async def _settle(self, batch: Sequence[_Waiting], fates: Sequence[Appended]) -> None:
+        """Tell each its fate; one that is fenced off may be so by its own earlier try."""
+        doubtful: list[_Waiting] = []
         for waiting, fate in zip(batch, fates, strict=True):
             if fate.fate is Fate.SKIPPED:
                 self._again(waiting)
+            elif fate.fate is Fate.FENCED and waiting.unheard:
+                doubtful.append(waiting)
             elif not waiting.done.done():
                 waiting.done.set_result(fate)
+        if doubtful:
+            await self._read_back(doubtful)
 
     def _again(self, waiting: _Waiting) -> None:
         self._waiting.append(waiting)
@@ -119,12 +127,13 @@ class JournalWriter:
         await self._write(batch[middle:])
 
     async def _read_back(self, batch: Sequence[_Waiting]) -> None:
-        """After a lost connection: learn from the journal itself whether the batch was written."""
+        """After a lost answer: learn from the journal itself whether the batch was written."""
         ids = [w.entry.session_id for w in batch]
         heads = await self._heads(ids)
         for waiting in batch:
             fate = _fate(waiting.entry, heads.get(waiting.entry.session_id))
             if fate is None:
+                waiting.unheard = True
                 self._again(waiting)
             elif not waiting.done.done():
                 waiting.done.set_result(fate)

@@ -1,7 +1,7 @@
 """The journal writer: merged commits, each entry with a fate of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -153,9 +153,38 @@ async def test_without_reading_back_the_same_loss_looks_like_a_fence(
     kept, faults = store(), Faults()
     await put(kept, "a")
     faults.after["append_batch"] = [LOST]
-    monkeypatch.setattr(module, "_fate", lambda _entry, _found: None)
+
+    async def again(writer: JournalWriter, batch: Sequence[module._Waiting]) -> None:
+        for waiting in batch:
+            writer._again(waiting)  # noqa: SLF001 - a try without the mechanism
+
+    monkeypatch.setattr(JournalWriter, "_read_back", again)
     async with running(kept, faults) as writer:
         assert (await writer.append(entry("a"))).fate is Fate.FENCED
+
+
+async def test_a_try_that_postgres_carries_out_late_is_no_fence() -> None:
+    """The answer is lost, the journal shows nothing yet; then the lost statement commits."""
+    kept, faults = store(), Faults()
+    await put(kept, "a", "b")
+    faults.before["append_batch"] = [LOST]
+    a, b = entry("a"), entry("b", release=True)
+    late = asyncio.Event()
+
+    async def between(name: str, call: Callable[[], Awaitable[object]]) -> object:
+        if name == "append_batch" and "heads" in faults.calls and not late.is_set():
+            late.set()
+            await kept.append_batch([a, b])
+        return await faults(name, call)
+
+    clock = LoopClock()
+    writer = JournalWriter(store=interposed(kept, between), clock=clock)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(writer.run())
+        fates = await all_of(writer, a, b)
+        task.cancel()
+    assert [(f.fate, f.released) for f in fates] == [(Fate.WRITTEN, False), (Fate.WRITTEN, True)]
+    assert [event.seq for event in kept.events["a"]] == [1, 2]
 
 
 async def test_a_loss_during_which_another_owner_came_is_a_fence() -> None:
