@@ -221,6 +221,36 @@ async def test_a_pattern_that_backtracks_costs_no_time(ground: Ground) -> None:
     await http.delete("/v1/tools/backtracks")
 
 
+@pytest.mark.req("TOOL-2", "API-5")
+async def test_a_large_schema_is_checked_beside_the_loop(ground: Ground) -> None:
+    """Its registration takes a second and more; a lease is not lost for it."""
+    any_of: list[object] = [{"minLength": n} for n in range(30)]
+    for width in (30, 10):
+        any_of = [{"anyOf": any_of} for _ in range(width)]
+    body = tool({"type": "object", "properties": {"a": {"anyOf": any_of}}})
+    async with asyncio.TaskGroup() as group, httpx2.AsyncClient(timeout=60) as other:
+        url = f"{ground.client.url}/v1/tools"
+        registering = group.create_task(other.post(url, json={**body, "name": "large"}))
+        while not registering.done():
+            await is_well(ground.client.http)
+    assert registering.result().status_code == httpx2.codes.CREATED
+    arguments = {"arguments": {"a": "x"}}
+    invoked = await ground.client.http.post("/v1/tools/large/invoke", json=arguments)
+    assert invoked.status_code == httpx2.codes.OK
+    await ground.client.http.delete("/v1/tools/large")
+
+
+@pytest.mark.req("API-12")
+async def test_what_is_not_built_yet_is_named_with_its_place(ground: Ground) -> None:
+    unbuilt = {"approval": "always", "result": {"select": "a"}}
+    for field, value in unbuilt.items():
+        body = {**tool({"type": "object", "properties": {}}), field: value}
+        answer = await ground.client.http.post("/v1/tools", json=body)
+        is_problem(answer, 422)
+        (fault,) = answer.json()["errors"]
+        assert fault["pointer"].startswith(f"/{field}")
+
+
 @pytest.mark.req("API-12", "STATE-5")
 @pytest.mark.case("C116", "C118")
 async def test_text_that_a_database_refuses_is_taken_with_a_mark(ground: Ground) -> None:
