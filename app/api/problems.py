@@ -8,7 +8,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from app.runtime.errors import LiveUnavailable, StoreUnavailable
+from app.runtime.errors import KeyMissing, LiveUnavailable, PortError, StoreUnavailable
 from app.runtime.refusals import (
     Conflict,
     FieldFault,
@@ -41,6 +41,7 @@ TITLES: Final[Mapping[str, str]] = {
     "no-worker": "No worker is there to carry it out",
     "store-unavailable": "The database cannot be reached now",
     "live-unavailable": "Redis cannot be reached now",
+    "key-missing": "This process lacks an encryption key",
     "internal-error": "Something went wrong on our side",
     "session-not-found": "There is no such session",
     "tool-not-found": "There is no such tool",
@@ -104,13 +105,24 @@ def known(error: Exception) -> HttpProblem | None:
             return error
         case Refused():
             return _refused(error)
+        case PortError():
+            return _port(error)
+        case HTTPException():
+            return _routing(error)
+        case _:
+            return None
+
+
+def _port(error: PortError) -> HttpProblem | None:
+    match error:
         case StoreUnavailable():
             detail = "The database cannot be reached now; try again soon."
             return _unavailable("store-unavailable", detail)
         case LiveUnavailable():
             return _unavailable("live-unavailable", "Redis cannot be reached now; try again soon.")
-        case HTTPException():
-            return _routing(error)
+        case KeyMissing():
+            detail = f"{error} Whoever runs this has to add it to SUREFOOT_ENCRYPTION_KEYS."
+            return _unavailable("key-missing", detail)
         case _:
             return None
 

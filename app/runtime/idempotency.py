@@ -48,7 +48,11 @@ class Attempt:
             )
             raise KeyReused(message)
         if found.status == 0:
-            message = "The first request under this key is still being carried out; try again soon."
+            message = (
+                "The first request under this key is still being carried out, or was cut off: then "
+                "it is not known whether it took effect. Try again soon; if this stays so, look, "
+                "and send it again under a new key only if it did not."
+            )
             raise KeyInFlight(message)
         return Answer(found.status, keyring.open_record(found.body), replayed=True)
 

@@ -97,16 +97,6 @@ insert into idempotency (tenant, key, route, body_hash, status, body, session_id
 values ($1, $2, $3, $4, $5, $6, $7, now()) on conflict do nothing
 """
 
-# A mark whose process died may be taken over once it is old; a living one is refreshed by nobody,
-# since what it stands for is bounded by timeouts far below this.
-_BEGIN: Final = """
-insert into idempotency as i (tenant, key, route, body_hash, status, body, session_id, created_at)
-values ($1, $2, $3, $4, $5, $6, $7, now())
-on conflict (tenant, key) do update set route = excluded.route, body_hash = excluded.body_hash,
-    body = excluded.body, session_id = excluded.session_id, created_at = excluded.created_at
-    where i.status = 0 and i.created_at < now() - interval '60 seconds'
-"""
-
 _FINISH: Final = """
 insert into idempotency (tenant, key, route, body_hash, status, body, session_id, created_at)
 values ($1, $2, $3, $4, $5, $6, $7, now())
@@ -220,10 +210,10 @@ class PostgresSessions:
     async def begin_remembering(self, record: Remember) -> Remembered | None:
         """Mark a key as in flight (status 0), or return what is there already.
 
-        A mark older than a minute belongs to a process that died, and is taken over.
+        The mark of a process that died is taken over by nobody: its effect may have happened.
         """
         for _ in range(_TRIES):
-            if await self._engine.run(_BEGIN, *_record(record)):
+            if await self._engine.run(_REMEMBER, *_record(record)):
                 return None
             known = await self.recall(record.tenant, record.key)
             if known:

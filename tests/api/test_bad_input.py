@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
+from app.runtime.errors import KeyMissing
 from tests.api.conftest import create, in_process
+from tests.fakes.api_ports import PlainKeyring
 from tests.fakes.api_world import World
 
 JSON = {"content-type": "application/json"}
@@ -378,3 +380,20 @@ async def test_a_database_that_is_away(client: httpx2.AsyncClient, world: World)
         assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-unavailable")
         assert answer.headers["retry-after"] == "1"
     world.store.down = False
+
+
+@pytest.mark.req("API-12", "STATE-5")
+async def test_a_session_sealed_with_a_key_that_is_not_here(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a replica that lags behind in a rotation of keys."""
+    session_id = (await client.post(URL, json={"task": "a"})).json()["id"]
+
+    def unwrap(_ring: object, _session_id: str, _key: object) -> None:
+        raise KeyMissing("The encryption key 'k2' is not configured.")
+
+    monkeypatch.setattr(PlainKeyring, "unwrap", unwrap)
+    for path in (f"{URL}/{session_id}", f"{URL}/{session_id}/events", URL):
+        answer = await client.get(path)
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/key-missing")
+        assert "'k2'" in answer.json()["detail"]

@@ -55,7 +55,7 @@ class Tables:
     inbox: dict[str, list[InboxRow]] = field(default_factory=lambda: defaultdict(list))
     subjects: set[tuple[str, str, str]] = field(default_factory=set)
     workers: dict[str, int] = field(default_factory=dict)
-    remembered: dict[tuple[str, str], tuple[Remembered, int]] = field(default_factory=dict)
+    remembered: dict[tuple[str, str], Remembered] = field(default_factory=dict)
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
 
     def alive(self, worker: str | None) -> bool:

@@ -15,8 +15,6 @@ from app.runtime.records import (
 )
 from tests.fakes.rows import Row, Tables
 
-STALE_US = 60_000_000
-
 
 class MemoryLocked:
     """Changes are gathered and made when the block ends, as a transaction would."""
@@ -53,8 +51,7 @@ class MemoryLocked:
         self._row.wake_us = self._tables.now_us()
 
     async def recall(self, key: str) -> Remembered | None:
-        found = self._tables.remembered.get((self._seen.tenant, key))
-        return None if found is None else found[0]
+        return self._tables.remembered.get((self._seen.tenant, key))
 
     async def remember(self, record: Remember) -> None:
         if (record.tenant, record.key) in self._tables.remembered:
@@ -74,7 +71,7 @@ class MemoryLocked:
 
 def keep(tables: Tables, r: Remember) -> None:
     made = Remembered(r.body_hash, r.status, r.body)
-    tables.remembered[r.tenant, r.key] = (made, tables.now_us())
+    tables.remembered[r.tenant, r.key] = made
 
 
 class MemorySessions:
@@ -133,17 +130,13 @@ class MemorySessions:
         return [r for r in self._tables.inbox.get(session_id, []) if r.n > after]
 
     async def recall(self, tenant: str, key: str) -> Remembered | None:
-        known = self._tables.remembered.get((tenant, key))
-        return known[0] if known else None
+        return self._tables.remembered.get((tenant, key))
 
     async def begin_remembering(self, record: Remember) -> Remembered | None:
-        known = self._tables.remembered.get((record.tenant, record.key))
-        if known:
-            made, at_us = known
-            if made.status or at_us > self._tables.now_us() - STALE_US:
-                return made
-        keep(self._tables, record)
-        return None
+        known = await self.recall(record.tenant, record.key)
+        if known is None:
+            keep(self._tables, record)
+        return known
 
     async def finish_remembering(self, record: Remember) -> None:
         known = await self.recall(record.tenant, record.key)

@@ -31,7 +31,6 @@ from tests.fakes.row import Locked, Row, row_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
-STALE_US = 60_000_000
 
 
 @dataclass(slots=True)
@@ -68,7 +67,7 @@ class MemoryStore:
     rows: dict[str, Row] = field(default_factory=dict)
     events: dict[str, list[SealedEvent]] = field(default_factory=lambda: defaultdict(list))
     leases: dict[str, int] = field(default_factory=dict)
-    remembered: dict[tuple[str, str], tuple[Remembered, int]] = field(default_factory=dict)
+    remembered: dict[tuple[str, str], Remembered] = field(default_factory=dict)
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     batches: list[list[str]] = field(default_factory=list)
     watched: list[asyncio.Future[None]] = field(default_factory=list)
@@ -148,7 +147,7 @@ class MemoryStore:
         if remember is not None:
             known = self.remembered.get((remember.tenant, remember.key))
             if known is not None:
-                return known[0]
+                return known
             self.keep(remember)
         now = self.clock.now_us()
         head = new.events[-1].seq
@@ -210,11 +209,10 @@ class MemoryStore:
 
     @statement
     def begin_remembering(self, record: Remember) -> Remembered | None:
-        known = self.remembered.get((record.tenant, record.key))
-        if known is not None and (known[0].status or known[1] > self.clock.now_us() - STALE_US):
-            return known[0]
-        self.keep(record)
-        return None
+        known = self.known(record.tenant, record.key)
+        if known is None:
+            self.keep(record)
+        return known
 
     @statement
     def finish_remembering(self, record: Remember) -> None:
@@ -223,12 +221,11 @@ class MemoryStore:
             self.keep(record)
 
     def known(self, tenant: str, key: str) -> Remembered | None:
-        known = self.remembered.get((tenant, key))
-        return None if known is None else known[0]
+        return self.remembered.get((tenant, key))
 
     def keep(self, record: Remember) -> None:
         made = Remembered(record.body_hash, record.status, record.body)
-        self.remembered[record.tenant, record.key] = (made, self.clock.now_us())
+        self.remembered[record.tenant, record.key] = made
 
     # --- workers
 
