@@ -15,6 +15,7 @@ import uvloop
 from pydantic import SecretStr
 from typing_extensions import override
 
+from app.api.connection import BoundedHead
 from app.bootstrap import Service, open_service, settings_for
 from app.devstack import DevStack
 from app.settings import Loaded
@@ -88,6 +89,7 @@ async def _serve(loaded: Loaded, role: Literal["all", "api"], *, greet: bool = F
             service.app,
             host=loaded.settings.host,
             port=loaded.settings.port,
+            http=BoundedHead,
             lifespan="off",
             access_log=False,
             log_config=None,

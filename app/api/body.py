@@ -4,11 +4,13 @@ What a database, UTF-8 or another JSON parser would choke on later is dealt with
 
     not UTF-8, not JSON, NaN or Infinity, nested too deep   400
     longer than the limit                                   413
+    slower than a minute                                    408
     another content type                                    415
     U+0000 and lone surrogates                              become U+FFFD
     integers beyond 64 bits, numbers beyond a double        422 and 400
 """
 
+import asyncio
 import json
 import math
 import re
@@ -18,12 +20,16 @@ from typing import Final, NoReturn, cast
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
 from app.api.pointers import pointer
 from app.api.problems import HttpProblem
 from app.runtime.refusals import FieldFault, Invalid
 
 MOST_DEPTH: Final = 100
+READ_S: Final = 60.0
+"""How long a client may take over a body."""
+
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _UNCLEAN: Final = re.compile("[\0\ud800-\udfff]")
 _SUSPICIOUS: Final = re.compile(rb"\\u0000|\\u[dD][89a-fA-F]|\d{19}")
@@ -57,7 +63,17 @@ async def read_raw(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
         raise _too_large(limit)
-    receive = request.receive
+    try:
+        async with asyncio.timeout(READ_S):
+            return await _received(request.receive, limit)
+    except TimeoutError:
+        detail = f"The body did not come within {READ_S:g} s."
+        headers = {"Connection": "close"}
+        status = HTTPStatus.REQUEST_TIMEOUT
+        raise HttpProblem(status, "body-too-slow", detail, headers=headers) from None
+
+
+async def _received(receive: Receive, limit: int) -> bytes:
     message = await receive()
     body = cast("bytes", message.get("body", b""))
     if not message.get("more_body") and message["type"] != "http.disconnect":

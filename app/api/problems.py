@@ -31,6 +31,7 @@ TITLES: Final[Mapping[str, str]] = {
     "not-supported-yet": "The contract knows this, but this release does not have it yet",
     "not-json": "The body is not JSON",
     "body-too-large": "The body is too large",
+    "body-too-slow": "The body took too long to come",
     "unsupported-media-type": "The body has another content type than JSON",
     "unauthorized": "A key is needed",
     "no-such-route": "There is nothing at this path",

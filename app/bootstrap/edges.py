@@ -43,7 +43,9 @@ def parse_tool(body: dict[str, object], *, version: int, name: str | None) -> Pa
         faults = [FieldFault(problem.pointer, problem.message) for problem in error.errors]
         raise Invalid("The tool cannot be registered like this.", *faults) from error
     except NotSupportedYetError as error:
-        raise NotSupported(str(error)) from error
+        pointer = "/" + error.field.replace(".", "/")
+        fault = FieldFault(pointer, "not supported yet; leave it out or give its default")
+        raise NotSupported(str(error), fault) from error
     return ParsedTool(found.spec, found.lint.score, found.lint.warnings)
 
 

@@ -5,12 +5,24 @@ the HTTP contract (docs/events.md is generated from here); a change of shape rai
 an upcaster in `app.core.upcasters`, so that every journal ever written can be folded.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Final, get_args
 
-from app.core.canonical import Json
 from app.core.faults import Fault
 from app.core.lifecycle import Phase, Status, StopReason
+from app.core.step_events import (
+    GuardTripped,
+    ModelAnswered,
+    ModelFailed,
+    ModelRequested,
+    SessionInterrupted,
+    StepFinished,
+    ToolAttempted,
+    ToolFinished,
+    ToolIntended,
+    VerificationAsked,
+    VerificationDecided,
+)
 from app.core.values import (
     NO_USAGE,
     CallMade,
@@ -31,19 +43,28 @@ from app.core.values import (
 
 @dataclass(frozen=True, slots=True)
 class SessionCreated:
-    """A session exists; what it is pinned to. `tools` None means every tool that is enabled."""
+    """A session exists; what it is pinned to."""
 
     TYPE: ClassVar[str] = "session.created"
     V: ClassVar[int] = 1
     session_id: str
+    """The session's id, `ses_…`."""
     agent: str
+    """The agent's name."""
     agent_version: int
+    """The version of the agent that the session keeps."""
     mode: str
+    """How the agent works: `react`."""
     model: ModelRef
+    """The model of every call of this session."""
     prompt: PromptRef
+    """The prompt version of every call of this session."""
     limits: Limits
+    """The bounds of each turn, until `limits.raised`."""
     tools: tuple[str, ...] | None = None
+    """The names the session may use; null: every tool enabled when a turn starts."""
     parent: str | None = None
+    """The session this one was forked from; null when it was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +74,19 @@ class TurnStarted:
     TYPE: ClassVar[str] = "turn.started"
     V: ClassVar[int] = 1
     text: str
+    """What the user said; of a turn that goes on, what the runtime tells the model instead."""
     tokens: int
+    """The size of `text` in tokens of the model."""
     trace: Trace
+    """The trace of this turn and the span under which all others of it hang."""
     tools: tuple[ToolRef, ...] = ()
+    """The tool versions that hold for the whole turn."""
     tools_tokens: int = 0
+    """The size of their definitions, in tokens: part of every request of the turn."""
     continues: int | None = None
+    """The number of the turn that goes on here after a resume; null for a new one."""
     link: str | None = None
+    """The W3C traceparent of the creating request, or of the turn that goes on; or null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,130 +96,9 @@ class PhaseEntered:
     TYPE: ClassVar[str] = "phase.entered"
     V: ClassVar[int] = 1
     source: Phase | None
+    """The phase before; null at the start of a turn."""
     target: Phase
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRequested:
-    """A model call is about to be bought: its size and ingredients, never the messages."""
-
-    TYPE: ClassVar[str] = "model.requested"
-    V: ClassVar[int] = 1
-    model: str
-    purpose: Purpose
-    sha256: str
-    messages: int
-    input_tokens: int
-    tools: tuple[str, ...]
-    prompt: PromptRef
-
-
-@dataclass(frozen=True, slots=True)
-class ModelAnswered:
-    """The model's answer, whole: text, calls, usage; `scratchpad` is reasoning kept apart."""
-
-    TYPE: ClassVar[str] = "model.answered"
-    V: ClassVar[int] = 1
-    text: str
-    tool_calls: tuple[CallMade, ...]
-    usage: Usage
-    finish_reason: str
-    tokens: int
-    model: str = ""
-    scratchpad: str | None = None
-    finish: Finish | None = None
-    attempt: int = 1
-    ttft_ms: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFailed:
-    """One attempt at a model call failed; `retry_at_us` is when the next one may be made."""
-
-    TYPE: ClassVar[str] = "model.failed"
-    V: ClassVar[int] = 1
-    error: Fault
-    attempt: int
-    retry_at_us: int | None = None
-    usage: Usage = NO_USAGE
-
-
-@dataclass(frozen=True, slots=True)
-class ToolIntended:
-    """A call is about to be made: written before it is sent (the ledger's intent)."""
-
-    TYPE: ClassVar[str] = "tool.intended"
-    V: ClassVar[int] = 1
-    call_id: str
-    name: str
-    arguments: dict[str, object]
-    effect: EffectClass
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolAttempted:
-    """A further attempt at the same call follows; written from the second attempt on."""
-
-    TYPE: ClassVar[str] = "tool.attempted"
-    V: ClassVar[int] = 1
-    call_id: str
-    attempt: int
-    error: Fault
-    retry_at_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class ToolFinished:
-    """A call is closed (the ledger's result).
-
-    `content` is what the model reads, where it is not simply the output or the error. `executed`
-    is false for a call that was never sent; `notable` says that the result is long enough for
-    equal results to mean something (LOOP-7); `may_repeat` that calling again in the same words is
-    no repetition (bad arguments, or it did not happen).
-    """
-
-    TYPE: ClassVar[str] = "tool.finished"
-    V: ClassVar[int] = 1
-    call_id: str
-    name: str
-    outcome: Outcome
-    output: Json = None
-    error: Fault | None = None
-    content: str | None = None
-    tokens: int = 0
-    attempts: int = 1
-    duration_ms: float = 0.0
-    executed: bool = True
-    digest: str = ""
-    empty: bool = False
-    notable: bool = False
-    may_repeat: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StepFinished:
-    """A step is over: how many of its calls succeeded, and the tokens spent in the turn so far."""
-
-    TYPE: ClassVar[str] = "step.finished"
-    V: ClassVar[int] = 1
-    calls: int
-    succeeded: int
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class GuardTripped:
-    """A guard acted. `stop_reason` when it ends the turn; `note` is what the model is told."""
-
-    TYPE: ClassVar[str] = "guard.tripped"
-    V: ClassVar[int] = 1
-    guard: str
-    detail: str
-    stop_reason: StopReason | None = None
-    note: str | None = None
-    note_tokens: int = 0
-    tool: str | None = None
+    """The phase now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,37 +108,21 @@ class MessageReceived:
     TYPE: ClassVar[str] = "message.received"
     V: ClassVar[int] = 1
     text: str
+    """What the user said."""
     tokens: int
+    """Its size in tokens of the model."""
     policy: Policy = Policy.REJECT
-
-
-@dataclass(frozen=True, slots=True)
-class VerificationAsked:
-    """A `once` call has an unknown outcome and a person must say what happened."""
-
-    TYPE: ClassVar[str] = "verification.requested"
-    V: ClassVar[int] = 1
-    calls: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class VerificationDecided:
-    """A person said whether an uncertain call happened."""
-
-    TYPE: ClassVar[str] = "verification.decided"
-    V: ClassVar[int] = 1
-    call_id: str
-    happened: bool
-    output: Json = None
+    """What the sender wanted to happen if a turn was running."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """A timer of the session fired: `total_timeout` or `verification`."""
+    """A timer of the session fired."""
 
     TYPE: ClassVar[str] = "timer.fired"
     V: ClassVar[int] = 1
     timer: str
+    """`total_timeout`, or `verification`: a lost call's time for an answer is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,17 +132,11 @@ class SessionClaimed:
     TYPE: ClassVar[str] = "session.claimed"
     V: ClassVar[int] = 1
     worker: str
+    """The worker's name."""
     epoch: int
+    """How often the session was claimed; writes of an older epoch are refused."""
     lease_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class SessionInterrupted:
-    """An owner was lost while these `once` calls were in flight: their outcome is in doubt."""
-
-    TYPE: ClassVar[str] = "session.interrupted"
-    V: ClassVar[int] = 1
-    calls: tuple[str, ...]
+    """For how long an owner is believed without news, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +146,7 @@ class SessionResumed:
     TYPE: ClassVar[str] = "session.resumed"
     V: ClassVar[int] = 1
     turn: int
+    """The number of the turn that is to go on, in a turn of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +156,7 @@ class LimitsRaised:
     TYPE: ClassVar[str] = "limits.raised"
     V: ClassVar[int] = 1
     limits: Limits
+    """All limits, also those that stay as they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +166,15 @@ class TurnEnded:
     TYPE: ClassVar[str] = "turn.ended"
     V: ClassVar[int] = 1
     status: Status
+    """What the session is now: `completed`, `stopped`, `failed` or `cancelled`."""
     stop_reason: StopReason
+    """Why the turn ended."""
     result: Result
+    """The answer, or the best there was."""
     usage: Usage
+    """What the turn cost, turns that it continues included."""
     error: Fault | None = None
+    """The fault that ended it; null when none did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +183,8 @@ class SessionClosed:
 
     TYPE: ClassVar[str] = "session.closed"
     V: ClassVar[int] = 1
-    reason: str = field(default="requested")
+    reason: str = "requested"
+    """Why: `requested`."""
 
 
 Body = (
@@ -324,14 +217,20 @@ BODIES: Final[dict[str, type[Body]]] = {body.TYPE: body for body in get_args(Bod
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A body with its place: `at_us` in microseconds UTC; turn, step and phase after it."""
+    """A body with its place: turn, step and phase after it."""
 
     seq: int
+    """Its number in the session, from 1 without gaps."""
     turn: int
+    """The number of the turn, from 1; 0 before the first."""
     step: int
+    """The step within the turn, from 1; 0 before the first."""
     phase: Phase | None
+    """The phase after this event; null outside a turn's phases."""
     at_us: int
+    """When it was written, in microseconds since 1970 UTC."""
     body: Body
+    """What happened."""
 
 
 __all__ = [

@@ -86,15 +86,20 @@ _CLASSES: Final[dict[FaultKind, FaultClass]] = {
 class Fault:
     """One thing that went wrong.
 
-    `sent` says whether the request may have reached the other side: only a call that provably did
-    not may be repeated when its effect is `once`. `retry_after_us` is what the other side asked.
+    Only a call that provably did not reach the other side may be repeated when its effect is
+    `once`; `sent` is what says so.
     """
 
     kind: FaultKind
+    """What kind of fault it is."""
     message: str
+    """What happened, in words that the model or a person can use."""
     retry_hint: Hint
+    """What can be done about it."""
     sent: bool = True
+    """Whether the request may have reached the other side."""
     retry_after_us: int | None = None
+    """How long the other side asked to wait, in microseconds; null: it did not say."""
 
     @classmethod
     def of(

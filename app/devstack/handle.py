@@ -7,7 +7,9 @@ be stopped in another, and a start whose task was cancelled is over before the s
 import asyncio
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from app.devstack.errors import ServerStartError
 from app.devstack.places import remove_socket_folder
@@ -86,3 +88,17 @@ class ServerHandle(ABC):
     def _close(self) -> None:
         self._stop()
         remove_socket_folder(self._sockets)
+
+
+_Handle = TypeVar("_Handle", bound=ServerHandle)
+
+
+async def made(make: Callable[[], _Handle]) -> _Handle:
+    """Make a handle in a thread; when cancelled meanwhile, take apart what the thread made."""
+    making = asyncio.get_running_loop().run_in_executor(None, make)
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        handle = await making
+        await handle.close()
+        raise

@@ -3,7 +3,6 @@
 Durability is real (`fsync`) unless the caller says that the data may be lost with the machine.
 """
 
-import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -16,7 +15,7 @@ from typing_extensions import override
 from app.devstack.accounts import server_account
 from app.devstack.cluster import DATABASE, USER, make_cluster, read_pid_file, stop_leftover
 from app.devstack.errors import ServerStartError
-from app.devstack.handle import ServerHandle
+from app.devstack.handle import ServerHandle, made
 from app.devstack.lock import folder_lock
 from app.devstack.places import (
     cluster_folder,
@@ -132,7 +131,7 @@ async def embedded_postgres_server(
         data = prepare_data_folder(data_dir)
         return PostgresHandle(data=data, durable=durable, settings=settings or {})
 
-    handle = await asyncio.to_thread(prepare)
+    handle = await made(prepare)
     try:
         # Beside the cluster, which may lie elsewhere and be named by copies of the data folder too.
         with folder_lock(handle.cluster.with_name(handle.cluster.name + ".lock")):

@@ -4,7 +4,6 @@ It holds copies only (hot state, live fan-out, counters), so what it held is gon
 `kill`, and everybody who uses it must live with that; the tests use these two to see that they do.
 """
 
-import asyncio
 import os
 import signal
 import socket
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from app.devstack.handle import ServerHandle
+from app.devstack.handle import ServerHandle, made
 from app.devstack.places import socket_folder, valkey_program
 from app.devstack.process import Child
 
@@ -59,7 +58,7 @@ class ValkeyHandle(ServerHandle):
 @asynccontextmanager
 async def embedded_valkey_server(*, log: Path | None = None) -> AsyncIterator[ValkeyHandle]:
     """Run an empty Valkey for the length of the block."""
-    handle = await asyncio.to_thread(lambda: ValkeyHandle(log=log))
+    handle = await made(lambda: ValkeyHandle(log=log))
     try:
         await handle.start()
         yield handle

@@ -1,6 +1,6 @@
 """One answer from its parts: pure, whatever way the endpoint chose to write it."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -122,7 +122,7 @@ class Assembler:
         """Take note of the marker that ends a stream."""
         self._ended = True
 
-    def reply(self, default_model: str) -> ModelReply:
+    def reply(self, default_model: str, dropped: Iterable[str] = ()) -> ModelReply:
         """Return the whole answer, or raise when its end never came."""
         if not self.finished:
             raise ModelFailure(unavailable(_CUT).fault, self.usage)
@@ -143,6 +143,7 @@ class Assembler:
             finish_reason=_normal(self._finish, called=bool(calls)),
             model=clean(self.model) or default_model,
             ttft_ms=self._ttft_ms,
+            dropped=tuple(dropped),
         )
 
     def _choice_of(self, body: Json) -> dict[str, Json] | None:

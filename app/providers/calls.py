@@ -7,8 +7,12 @@ from typing import Final
 import msgspec
 
 from app.core.canonical import Json
+from app.providers.failures import unavailable
 from app.providers.text import clean
 from app.runtime.exchange import RawCall
+
+MOST_CALLS: Final = 128
+"""Calls in one answer. No model means more; each costs the session two events and a message."""
 
 _MINTED: Final = "call_{}"
 
@@ -40,8 +44,12 @@ class _Call:
 
     def is_complete(self) -> bool:
         """Return whether the arguments are a JSON object already, so that no more can belong."""
+        last = next((piece for piece in reversed(self.arguments) if piece.strip()), "")
+        if not last.rstrip().endswith("}"):
+            return False
+        self.arguments = ["".join(self.arguments)]  # asked at every delta: join each piece once
         try:
-            return isinstance(msgspec.json.decode("".join(self.arguments)), dict)
+            return isinstance(msgspec.json.decode(self.arguments[0]), dict)
         except ValueError:
             return False
 
@@ -105,6 +113,9 @@ class CallAssembler:
         return next(same, None)
 
     def _begin(self, entry: dict[str, Json]) -> _Call:
+        if len(self._calls) == MOST_CALLS:
+            message = f"The model asked for more than {MOST_CALLS} tool calls in one answer."
+            raise unavailable(message)
         call = _Call()
         self._calls.append(call)
         index = entry.get("index")

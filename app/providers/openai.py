@@ -1,7 +1,7 @@
 """An endpoint that speaks OpenAI's chat completions: one attempt, bounded as a whole."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 import aiohttp
@@ -89,8 +89,10 @@ class OpenAIEndpoint:
         """Ask; once more at once, when it is only that an optional field is not taken (C041)."""
         now = asyncio.get_running_loop().time
         headers = {**self._headers, "traceparent": request.traceparent}
+        dropped: list[str] = []
         while True:
-            body = request_body(request, self._config, self._writer, self._without)
+            without = frozenset(self._without)  # others may learn of more while this one is out
+            body = request_body(request, self._config, self._writer, without)
             assembler = Assembler(self._expected(request), self._failures, now, on_delta)
             response = await self._pool.session().post(
                 self._url, data=body, headers=headers, allow_redirects=False
@@ -98,8 +100,8 @@ class OpenAIEndpoint:
             try:
                 if response.status in _SUCCESS:
                     await read_answer(response, assembler)
-                    return assembler.reply(self._config.name)
-                await self._refused(response)
+                    return assembler.reply(self._config.name, dropped)
+                dropped.append(await self._refused(response, without))
             finally:
                 # Closes the connection, unless the answer was read to its end.
                 response.release()
@@ -108,22 +110,23 @@ class OpenAIEndpoint:
         known = {spec.wire_name for spec in request.tools} | {FINISH}
         return Expected(known, used_ids(request.messages), self._config.profile)
 
-    async def _refused(self, response: aiohttp.ClientResponse) -> None:
-        """Raise what the refusal means, unless leaving out a field may mend it."""
+    async def _refused(self, response: aiohttp.ClientResponse, without: Collection[str]) -> str:
+        """Return the field that is left out from now on; raise when that cannot mend it."""
         body = await limited(response, _MOST_ERROR_BYTES)
         failure = self._failures.from_status(
             response.status, response.headers, body, self._clock.now_us()
         )
-        field = self._unwanted(response.status, self._failures.message_of(body))
+        field = self._unwanted(response.status, self._failures.message_of(body), without)
         if field is None or failure.fault.kind is not FaultKind.REFUSED_REQUEST:
             raise failure
         self._without.add(field)
         self._log("model.field_dropped", model=self._config.name, field=field)
+        return field
 
-    def _unwanted(self, status: int, message: str) -> str | None:
+    def _unwanted(self, status: int, message: str, without: Collection[str]) -> str | None:
         """Return the optional field that a refusal names, if it was sent."""
         if status not in _BAD_REQUEST:
             return None
-        sent = ({"stream_options"} | set(self._config.parameters)) - self._without
+        sent = {"stream_options", *self._config.parameters}.difference(without)
         named = (f for f, words in _OPTIONAL.items() if any(word in message for word in words))
         return next((field for field in named if field in sent), None)

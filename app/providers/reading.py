@@ -1,6 +1,7 @@
 """Reading the body of an answer, by its content type, within a bound."""
 
 import asyncio
+import contextlib
 import json
 from typing import Final
 
@@ -11,10 +12,12 @@ from app.core.canonical import Json
 from app.providers.assemble import Assembler
 from app.providers.failures import unavailable
 from app.providers.sse import EventReader
+from app.runtime.errors import ModelFailure
 
 MOST_BYTES: Final = 8 * 1024 * 1024
 _DONE: Final = b"[DONE]"
 _REST_S: Final = 2.0
+_MOST_REST: Final = 64 * 1024
 _LIKE_EVENTS: Final = (b"data:", b"event:", b":")
 
 _decode = msgspec.json.Decoder().decode
@@ -79,9 +82,11 @@ async def _read_rest(
     content: aiohttp.StreamReader, reader: EventReader, assembler: Assembler
 ) -> None:
     """Read what follows a finished answer (usage, the end), which is not worth losing it for."""
+    size = 0
     try:
         async with asyncio.timeout(_REST_S):
-            while data := await content.readany():
+            while size <= _MOST_REST and (data := await content.readany()):
+                size += len(data)
                 _take(assembler, reader.feed(data))
     except (TimeoutError, aiohttp.ClientError):
         pass
@@ -91,5 +96,8 @@ def _take(assembler: Assembler, events: list[bytes]) -> None:
     for event in events:
         if event == _DONE:
             assembler.end()
-        else:
+        elif not assembler.finished:
             assembler.take_chunk(parsed(event))
+        else:
+            with contextlib.suppress(ModelFailure):  # the answer is whole; see `_read_rest`
+                assembler.take_chunk(parsed(event))

@@ -7,6 +7,9 @@ here, so that the journal alone says why the machine decided as it did.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
 
 from app.core.canonical import action_digest
 from app.core.events import CallMade, EffectClass, Finish, Limits, ModelAnswered, Usage
@@ -19,6 +22,7 @@ from app.runtime.exchange import ModelReply, RawCall
 from app.runtime.ports import ArgumentReader, Tokens
 
 _CUT_OFF = frozenset({"length", "max_tokens"})
+_REPLACEMENT: Final = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class AnswerReader:
             finish=finish,
             attempt=attempt,
             ttft_ms=reply.ttft_ms,
+            dropped=reply.dropped,
         )
 
     async def _read_call(
@@ -151,27 +156,40 @@ def _truncated() -> Fault:
 
 
 def _object(raw: RawCall) -> str | None:
-    return None if isinstance(_parsed(raw.arguments), dict) else "{}"
-
-
-def _parsed(text: str) -> object:
+    """Return what is repeated to the endpoint in place of arguments which it would refuse."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+        return None if isinstance(msgspec.json.decode(raw.arguments), dict) else "{}"
+    except (ValueError, RecursionError):  # no JSON, NaN, half a surrogate pair, nested too deep
+        return "{}"
 
 
 def _finish(raw: RawCall) -> Finish:
     """Return the final answer; what cannot be read as one is taken as its text."""
-    given = _parsed(raw.arguments)
+    try:
+        given = json.loads(raw.arguments)
+    except (ValueError, RecursionError):
+        given = None
     if not isinstance(given, dict):
         return Finish(raw.arguments)
-    text, complete = given.get("text"), given.get("complete")
-    confidence, missing = given.get("confidence"), given.get("missing")
-    number = confidence if isinstance(confidence, int | float) else None
+    complete, missing = given.get("complete"), _text(given.get("missing"))
     return Finish(
-        text=text if isinstance(text, str) else "",
+        text=_text(given.get("text")),
         complete=complete if isinstance(complete, bool) else None,
-        confidence=None if number is None else float(number),
-        missing=missing if isinstance(missing, str) and missing else None,
+        confidence=_confidence(given.get("confidence")),
+        missing=missing or None,
     )
+
+
+def _text(value: object) -> str:
+    """Return a text as it can be stored: JSON's escapes may hold what the wire's bytes cannot."""
+    if not isinstance(value, str):
+        return ""
+    paired = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return paired.replace("\0", _REPLACEMENT)
+
+
+def _confidence(value: object) -> float | None:
+    """Return a share from 0 to 1; anything else (NaN, a percentage, a whole novel) says nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        return None
+    return float(value)

@@ -41,7 +41,6 @@ from app.runtime.ports import (
     SessionStore,
 )
 from app.runtime.records import Append, Appended, Claim, Fate, Release, SealedEvent
-from app.runtime.recovery import SHORT_JOURNAL
 from app.runtime.sealing import Sealer
 from app.runtime.views import facts_of, view_of
 from app.runtime.writer import JournalWriter
@@ -241,8 +240,7 @@ class Driver:
         if self._desk.hub.followed(self.session_id):
             live = [LiveEvent(self.session_id, e.seq, e.payload, e.type) for e in sealed]
             await self._desk.hub.publish(live)
-        copied = rest is not None or before.seq // HOT_EVERY != after.seq // HOT_EVERY
-        if copied and after.seq > SHORT_JOURNAL:  # a shorter one is folded without a copy
+        if rest is not None or before.seq // HOT_EVERY != after.seq // HOT_EVERY:
             await self._desk.hot.put(self.session_id, self._sealer.snapshot(after))
         if before.seq // SNAPSHOT_EVERY != after.seq // SNAPSHOT_EVERY:
             with contextlib.suppress(PortError):  # a copy: the journal has it all

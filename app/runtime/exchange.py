@@ -44,7 +44,11 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """One answer; `usage` None when the endpoint reported none."""
+    """One answer; `usage` None when the endpoint reported none.
+
+    `dropped` are the optional fields which the endpoint refused while this answer was bought, and
+    which it is not sent any more.
+    """
 
     text: str
     reasoning: str | None
@@ -53,6 +57,7 @@ class ModelReply:
     finish_reason: str
     model: str
     ttft_ms: float | None
+    dropped: tuple[str, ...] = ()
 
 
 def _always() -> bool:

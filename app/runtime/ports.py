@@ -144,7 +144,10 @@ class LockedSession(Protocol):
         """Return the row as it is under the lock."""
 
     async def deliver(self, delivery: Delivery) -> int | None:
-        """Put a row into the inbox and wake the session; None when the subject is taken."""
+        """Put a row into the inbox and wake the session; None when the subject is taken.
+
+        None also once the inbox holds a request to close: nothing after it would be answered.
+        """
 
     async def wake(self) -> None:
         """Make the session due now."""

@@ -107,7 +107,8 @@ class Sessions:
                 return earlier
             row = locked.row
             taken = receipt(row, policy)
-            await locked.deliver(inbox.message(self._key(row), text, tokens, policy))
+            if await locked.deliver(inbox.message(self._key(row), text, tokens, policy)) is None:
+                raise Conflict("The session is being closed and takes no message.", "session-ended")
             shown = {"receipt": taken, "session": json.loads(self.render(_waking(row)))}
             answer = await self._remembered(locked, attempt, 202, shown)
         await self.hub.nudge(session_id)

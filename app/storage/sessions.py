@@ -79,7 +79,8 @@ _INBOX: Final = "select n, kind, payload from inbox where session_id = $1 and n 
 DELIVER: Final = """
 with placed as (
     insert into inbox (session_id, n, kind, subject, payload, created_at)
-    select id, inbox_head + 1, $2, $3, $4, now() from sessions where id = $1
+    select id, inbox_head + 1, $2, $3, $4, now() from sessions where id = $1 and not exists (
+        select from inbox where session_id = $1 and kind = 'close' and subject is not null)
     on conflict (session_id, kind, subject) where subject is not null do nothing
     returning n
 )
@@ -122,7 +123,10 @@ class _Locked:
         return self._row
 
     async def deliver(self, delivery: Delivery) -> int | None:
-        """Put a row into the inbox and wake the session; None when the subject is taken."""
+        """Put a row into the inbox and wake the session; None when the subject is taken.
+
+        Nor does anything come after a request to close: nobody would ever take it out.
+        """
         n: int | None = await self._connection.fetchval(
             DELIVER, self._row.id, delivery.kind, delivery.subject, delivery.payload
         )

@@ -14,6 +14,8 @@ MOST_DEPTH: Final = 100
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _NEEDS_CARE: Final = re.compile(r"\\u|NaN|Infinity|\d{19}|\d[eE]\+?\d{3}")
 _INT_BOUND: Final = 2**63
+_SLICE: Final = 1 << 16
+_OVERLAP: Final = 32
 
 
 class UnfitJsonError(ValueError):
@@ -24,7 +26,20 @@ def clean_text(text: str) -> str:
     """Return the text without NUL and without halves of surrogate pairs."""
     if "\0" in text:
         text = text.replace("\0", REPLACEMENT)
-    return text if text.isascii() else _SURROGATE.sub(REPLACEMENT, text)
+    if text.isascii():
+        return text
+    pieces = (text[at : at + _SLICE] for at in range(0, len(text), _SLICE))
+    return "".join(_SURROGATE.sub(REPLACEMENT, piece) for piece in pieces)
+
+
+def _needs_care(text: str) -> bool:
+    """Return whether a JSON text may hold what must be replaced.
+
+    Slice by slice: one search through megabytes, though in a thread, would hold the interpreter.
+    """
+    return any(
+        _NEEDS_CARE.search(text, at, at + _SLICE + _OVERLAP) for at in range(0, len(text), _SLICE)
+    )
 
 
 def clean(value: Json) -> Json:
@@ -63,7 +78,7 @@ def read_json(text: str, *, strict: bool) -> tuple[Json, bool]:
 
     """
     try:
-        if not _NEEDS_CARE.search(text):
+        if not _needs_care(text):
             value, changed = json.loads(text), False
         else:
             value, changed = _read_with_care(text, strict=strict)

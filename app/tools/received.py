@@ -1,5 +1,6 @@
 """What an HTTP tool answered: its body as a JSON value, or its status as a fault (TOOL-8)."""
 
+import codecs
 import json
 import zlib
 from collections.abc import Mapping
@@ -56,6 +57,11 @@ _WHAT: Final = {
     FaultKind.TIMEOUT: "gave up waiting",
     FaultKind.INTERNAL: "could not handle the request",
 }
+_NO_CHARSETS: Final = frozenset(
+    {"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs", "oem"}
+)
+"""Codecs of Python which no server writes text in; punycode takes quadratic time."""
+
 _TOO_LARGE: Final = frozenset({413, 414})
 _SERVER_SIDE: Final = 500
 
@@ -114,9 +120,11 @@ def _decoded(received: Received, body: bytes) -> str:
     message["content-type"] = received.headers.get("content-type", "")
     charset = message.get_content_charset("utf-8")
     try:
-        return body.decode("utf-8-sig" if charset == "utf-8" else charset, errors="replace")
-    except LookupError:
-        return body.decode(errors="replace")
+        if codecs.lookup(charset).name.replace("-", "_") not in _NO_CHARSETS:
+            return body.decode("utf-8-sig" if charset == "utf-8" else charset, errors="replace")
+    except (LookupError, ValueError):
+        pass  # it names what is no charset, or one that cannot say what it could not read
+    return body.decode(errors="replace")
 
 
 def _unpacked(received: Received) -> bytes | None:

@@ -27,6 +27,7 @@ from app.tools.validator import Validator, validator_for
 
 MOST_CHARS: Final = 1_000_000
 _IN_THREAD: Final = 16_384
+_MANY_NODES: Final = 500
 _MOST_WORK: Final = 50_000_000
 _CACHED: Final = 2048
 _FENCED: Final = re.compile(r"```[a-zA-Z0-9_-]*\s*\n?(.*?)\n?\s*```", re.DOTALL)
@@ -57,7 +58,7 @@ class Arguments:
             message = f"The arguments have {len(raw):,} characters; the most is {MOST_CHARS:,}."
             return Checked(None, _invalid(message), _EMPTY)
         compiled = self._of(spec)
-        if len(raw) > _IN_THREAD:
+        if len(raw) > _IN_THREAD or compiled.nodes > _MANY_NODES:
             return await asyncio.to_thread(_check, compiled, raw)
         return _check(compiled, raw)
 

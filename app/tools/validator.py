@@ -1,11 +1,13 @@
 """JSON Schema 2020-12 with every keyword linear in time: patterns by RE2, formats by hand.
 
 The stock keywords run Python's backtracking `re` over instances, also inside
-`additionalProperties`, and compare array items pairwise for `uniqueItems`.
+`additionalProperties`, compare array items pairwise for `uniqueItems`, and divide in binary for
+`multipleOf`.
 """
 
 import json
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Final, Protocol, cast
 
 from jsonschema import Draft202012Validator, ValidationError
@@ -87,6 +89,16 @@ def _comparable(value: Json) -> Json:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _multiple_of(
+    _validator: Validator, step: Json, instance: Json, _schema: Json
+) -> Iterator[ValidationError]:
+    """Check as the numbers are written: in binary, 19.99 is no multiple of 0.01."""
+    if isinstance(instance, bool) or not isinstance(instance, int | float):
+        return
+    if (Fraction(repr(instance)) / Fraction(repr(step))).denominator != 1:
+        yield ValidationError(f"is not a multiple of {step}")
+
+
 _Linear: Final = extend(  # type: ignore[no-untyped-call]  # typed in part only
     Draft202012Validator,
     {
@@ -94,6 +106,7 @@ _Linear: Final = extend(  # type: ignore[no-untyped-call]  # typed in part only
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
         "uniqueItems": _unique_items,
+        "multipleOf": _multiple_of,
     },
 )
 _NOWHERE: Final[Registry[Json]] = Registry()

@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 
 from app.api.app import create_app
+from app.api.connection import BoundedHead
 from tests.fakes.api_world import World
 from tests.waiting import until
 
@@ -47,7 +48,11 @@ async def served(world: World) -> AsyncIterator[tuple[str, uvicorn.Server]]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(
-        create_app(world.services), lifespan="off", log_config=None, access_log=False
+        create_app(world.services),
+        http=BoundedHead,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
     )
     server = Served(config)
     async with asyncio.TaskGroup() as group:

@@ -7,7 +7,7 @@ import pytest
 
 from app.core.lifecycle import Status
 from app.runtime.errors import KeyTaken
-from app.runtime.records import InboxKind, InboxRow, Release, Remembered
+from app.runtime.records import Delivery, InboxKind, InboxRow, Release, Remembered
 from tests.conformance.conftest import Stores
 from tests.making import KEYS, append, facts, message, new_session, remember
 
@@ -145,6 +145,23 @@ async def test_a_subject_is_taken_once(stores: Stores) -> None:
     async with stores.sessions.locked("default", other.id) as locked:
         assert locked is not None
         assert await locked.deliver(delivery) == 1
+
+
+async def test_nothing_is_put_behind_a_request_to_close(stores: Stores) -> None:
+    new, other = new_session(), new_session()
+    await stores.sessions.create(new, None)
+    await stores.sessions.create(other, None)
+    async with stores.sessions.locked("default", new.id) as locked:
+        assert locked is not None
+        assert await locked.deliver(message()) == 1
+        assert await locked.deliver(Delivery(InboxKind.CLOSE, b"", subject="session")) == 2
+    async with stores.sessions.locked("default", new.id) as locked:
+        assert locked is not None
+        assert await locked.deliver(message()) is None
+        assert await locked.deliver(Delivery(InboxKind.CANCEL, b"", subject="head:2")) is None
+    async with stores.sessions.locked("default", other.id) as locked:
+        assert locked is not None
+        assert await locked.deliver(message()) == 1
 
 
 async def test_a_block_that_fails_leaves_nothing(stores: Stores) -> None:

@@ -14,6 +14,7 @@ from app.runtime.records import (
     Claim,
     Delivery,
     HeadInfo,
+    InboxKind,
     InboxRow,
     NewSession,
     Owned,
@@ -193,8 +194,10 @@ class FakeLocked:
 
     async def deliver(self, delivery: Delivery) -> int | None:
         told = self._store.inboxes[self.row.id]
-        if delivery.subject is not None and any(
-            (d.kind, d.subject) == (delivery.kind, delivery.subject) for d in told
+        if any(
+            d.kind is InboxKind.CLOSE
+            or (d.subject is not None and (d.kind, d.subject) == (delivery.kind, delivery.subject))
+            for d in told
         ):
             return None
         told.append(delivery)

@@ -10,6 +10,7 @@ from app.runtime.records import (
     Claim,
     Delivery,
     Facts,
+    InboxKind,
     InboxRow,
     NewSession,
     Remember,
@@ -121,7 +122,8 @@ class Locked:
 
     async def deliver(self, delivery: Delivery) -> int | None:
         taken = {*self._row.subjects, *((told.kind, subject or "") for told, subject in self._told)}
-        if delivery.subject is not None and (delivery.kind, delivery.subject) in taken:
+        closing = (InboxKind.CLOSE, "session") in taken
+        if closing or (delivery.subject is not None and (delivery.kind, delivery.subject) in taken):
             return None
         n = self._row.inbox_head + len(self._told) + 1
         told = InboxRow(n, delivery.kind, delivery.payload)

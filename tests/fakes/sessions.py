@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from app.runtime.errors import KeyTaken
 from app.runtime.records import (
     Delivery,
+    InboxKind,
     InboxRow,
     NewSession,
     Remember,
@@ -31,6 +32,8 @@ class MemoryLocked:
 
     async def deliver(self, delivery: Delivery) -> int | None:
         known = {*self._tables.subjects, *(self._subject(r, s) for r, s in self._inbox if s)}
+        if (self._seen.id, InboxKind.CLOSE, "session") in known:
+            return None
         n = self._row.inbox_head + len(self._inbox) + 1
         row = InboxRow(n, delivery.kind, delivery.payload)
         if delivery.subject is not None and self._subject(row, delivery.subject) in known:

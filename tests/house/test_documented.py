@@ -4,7 +4,7 @@ import ast
 
 from tests.house.source import Module, budget, modules
 
-CONTRACT = ("app.core.events", "app.core.values")
+CONTRACT = ("app.core.events", "app.core.step_events", "app.core.values")
 """Modules whose fields clients see, in docs/events.md."""
 
 
@@ -49,6 +49,7 @@ def _fields(of: ast.ClassDef) -> list[tuple[str, ast.AnnAssign]]:
         if isinstance(n, ast.AnnAssign)
         and isinstance(n.target, ast.Name)
         and not n.target.id.startswith("_")
+        and "ClassVar" not in ast.unparse(n.annotation)
     ]
 
 

@@ -12,7 +12,8 @@ points are calls of ports; the adapters are replaced where the service is wired,
     append  the journal's writes            claim    sessions being taken
     model   calls of a model                tool     calls of a tool
     spec    a tool's definition being read: after the durable intent, before the fence
-    create  sessions being made by the API  nudge    telling workers, once a request is committed
+    hot     folded states going to Redis    create   sessions being made by the API
+    nudge   telling workers, once a request is committed
 
 `after` is when the call has come back and nobody has seen its answer yet.
 """
@@ -27,6 +28,7 @@ from functools import wraps
 from typing import Literal, ParamSpec, TypeVar, get_args
 
 from app.cli.main import main as surefoot
+from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
 from app.providers.registry import Models
 from app.runtime.catalog import Catalog
@@ -45,6 +47,7 @@ _PORTS: dict[str, tuple[type, str]] = {
     "model": (Models, "answer"),
     "tool": (Tools, "run"),
     "spec": (Catalog, "spec"),
+    "hot": (RedisHotStates, "put"),
     "create": (PostgresSessions, "create"),
     "nudge": (RedisHub, "nudge"),
 }

@@ -18,6 +18,7 @@ POINTS = (
     *(f"model:{n}:{side}" for n in range(1, 4) for side in SIDES),
     *(f"tool:{n}:{side}" for n in range(1, 3) for side in SIDES),
     *(f"claim:1:{side}" for side in SIDES),
+    *(f"hot:1:{side}" for side in SIDES),
     "spec:3:after",
     "spec:6:after",
     "sent:get_weather",

@@ -217,7 +217,13 @@ async def test_a_cluster_half_made_is_made_again(folder: Path) -> None:
     assert not half.exists()
 
 
-async def test_a_cancelled_start_leaves_no_server(folder: Path) -> None:
+async def test_a_cancelled_start_leaves_no_server(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = folder / "tmp"  # so that servers of other runs on this machine are not counted
+    own.mkdir()
+    own.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
     before = set(_socket_folders())
     pid_file = folder / "postgres" / "postmaster.pid"
     for delay in (0.0, 0.1, 0.3, 0.6):

@@ -88,6 +88,7 @@ async def cost_of(stacks: Stacks, script: str, task: str) -> Cost:
 
         await until(released)
         await collector.wait_for(lambda spans: any(s.parent_id is None for s in spans))
+        await until(lambda: [f"surefoot:hot:{session_id}"] in [w[1:2] for w in redis.commands])
         statements = Counter(map(label, postgres.statements))
         for name in BY_THE_CLOCK:
             statements.pop(name, None)
@@ -101,7 +102,7 @@ EXPECTED = {
         statements=Counter(
             {"tools": 1, "create": 1, "claim": 1, "read short journals": 1, "append": 4}
         ),
-        redis=Counter({"PUBLISH surefoot:nudge": 1}),
+        redis=Counter({"PUBLISH surefoot:nudge": 1, "SET surefoot:hot:": 1}),
         spans=Counter(
             {
                 "invoke_agent": 1,
@@ -118,7 +119,7 @@ EXPECTED = {
         statements=Counter(
             {"tools": 1, "create": 1, "claim": 1, "read short journals": 1, "append": 10}
         ),
-        redis=Counter({"PUBLISH surefoot:nudge": 1}),
+        redis=Counter({"PUBLISH surefoot:nudge": 1, "SET surefoot:hot:": 1}),
         spans=Counter(
             {
                 "invoke_agent": 1,

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,51 +19,72 @@ SESSIONS = 20
 TRIES = 50
 
 
-def echo(request: Body, _n: int) -> Answer:
-    """Answer at once with the words of the last message."""
-    return text(f"You said: {last_message(request)}", pieces=1)
+class Echo:
+    """Answers at once with the words of the last message, and tells who waits for that moment."""
+
+    def __init__(self) -> None:
+        """Nobody has been answered."""
+        self.asked: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def __call__(self, request: Body, _n: int) -> Answer:
+        """Answer."""
+        words = last_message(request)
+        self.asked[words].set()
+        return text(f"You said: {words}", pieces=1)
 
 
 @dataclass(slots=True)
 class Aimer:
     """Posts messages to one session, each aimed at the end of the turn before.
 
-    What came too early makes it wait longer, what came too late shorter; so most tries are within
-    a few milliseconds of the end.
+    The next try begins only when the model was asked about this one, so no message can be saved by
+    one that came later. What came too early makes it wait longer, what came too late shorter; so
+    most tries are within a few milliseconds of the end.
     """
 
     client: Client
-    session_id: str
-    pause_s: float = 0.03
+    number: int
+    echo: Echo
+    session_id: str = ""
+    pause_s: float = 0.005
     receipts: Counter[str] = field(default_factory=Counter)
 
+    def words(self, n: int) -> str:
+        """Return a message's text."""
+        return f"session {self.number} message {n}"
+
     async def run(self, chance: random.Random) -> None:
+        """Create the session and make all tries."""
+        self.session_id = await self.client.create(self.words(-1))
         for n in range(TRIES):
-            await asyncio.sleep(self.pause_s * chance.uniform(0.7, 1.3))
-            body = {"text": f"message {n}", "when_busy": "enqueue"}
+            async with asyncio.timeout(10):
+                await self.echo.asked[self.words(n - 1)].wait()
+            await asyncio.sleep(self.pause_s * chance.uniform(0.5, 1.5))
+            body = {"text": self.words(n), "when_busy": "enqueue"}
             path = f"/v1/sessions/{self.session_id}/messages"
             receipt = (await self.client.post(path, body, expect=202))["receipt"]
             self.receipts[receipt] += 1
-            self.pause_s = min(0.5, self.pause_s * (1.15 if receipt == "enqueued" else 0.85))
+            self.pause_s *= 1.15 if receipt == "enqueued" else 0.87
 
 
 @pytest.mark.req("API-7", "STATE-1")
 async def test_a_message_at_the_end_of_a_turn_is_answered(stacks: Stacks) -> None:
+    echo = Echo()
     async with (
         ScriptedModel(echo, keep_requests=False) as model,
         stacks.open(model=model.base_url, env={"SUREFOOT_LOG_LEVEL": "warning"}) as stack,
     ):
         client = stack.client(await stack.start("all"))
-        aimers = [Aimer(client, await client.create("message -1")) for _ in range(SESSIONS)]
+        aimers = [Aimer(client, number, echo) for number in range(SESSIONS)]
         async with asyncio.TaskGroup() as group:
-            for seed, aimer in enumerate(aimers):
-                group.create_task(aimer.run(random.Random(seed)))
+            for aimer in aimers:
+                group.create_task(aimer.run(random.Random(aimer.number)))
         receipts: Counter[str] = sum((a.receipts for a in aimers), Counter())
         handed_on, claimed = 0, 0
         await until(lambda: _all_answered(stack), timeout_s=20)
         for aimer in aimers:
             events = await client.events(aimer.session_id)
-            _each_is_answered_once(events)
+            _each_is_answered_once(aimer, events)
             kept, new = _how_turns_began(events)
             handed_on += kept
             claimed += new
@@ -79,9 +100,9 @@ async def _all_answered(stack: Stack) -> bool:
     return [tuple(row) for row in rows] == [("completed", TRIES + 1, SESSIONS)]
 
 
-def _each_is_answered_once(events: list[Json]) -> None:
+def _each_is_answered_once(aimer: Aimer, events: list[Json]) -> None:
     asked = [e["data"]["text"] for e in events if e["type"] == "turn.started"]
-    assert asked == [f"message {n}" for n in range(-1, TRIES)]
+    assert asked == [aimer.words(n) for n in range(-1, TRIES)]
     ended = [e["data"]["result"]["text"] for e in events if e["type"] == "turn.ended"]
     assert ended == [f"You said: {words}" for words in asked]
 

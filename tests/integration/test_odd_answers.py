@@ -132,3 +132,106 @@ async def test_a_call_cut_by_the_output_limit_is_not_carried_out(ground: Ground)
     told = results_so_far(run.requests[1])[0]
     assert "cut" in told or "truncated" in told
     assert len(run.requests) == 2
+
+
+@pytest.mark.req("LOOP-11", "API-9")
+@pytest.mark.case("C118", "C120")
+@pytest.mark.parametrize(
+    ("raw", "said", "confidence"),
+    [
+        ('{"text":"a\\ud83c\\u0000","complete":true,"confidence":1}', "a\ufffd\ufffd", 1.0),
+        ('{"text":"a","complete":true,"confidence":NaN}', "a", None),
+        ('{"text":"a","complete":true,"confidence":1e999}', "a", None),
+        ('{"text":"a","complete":true,"confidence":1' + "0" * 400 + "}", "a", None),
+        ('{"text":"a","complete":true,"confidence":true}', "a", None),
+        ('{"text":"a","complete":true,"confidence":95}', "a", None),
+    ],
+)
+async def test_a_final_answer_with_what_json_should_not_hold(
+    ground: Ground, raw: str, said: str, confidence: float | None
+) -> None:
+    run = await ground.run(lambda *_: calls(tc("c1", "finish", raw)))
+    result = run.session["result"]
+    assert (run.session["status"], result["text"]) == ("completed", said)
+    assert result["confidence"] == confidence
+
+
+@pytest.mark.req("CTX-7")
+@pytest.mark.case("C118")
+@pytest.mark.parametrize("raw", ['{"text":"\\udf78"}', '{"text":NaN}', '{"text":1e999}'])
+async def test_arguments_of_an_unknown_tool_are_repeated_as_strict_json(
+    ground: Ground, raw: str
+) -> None:
+    answers = [calls(tc("c1", "nobody", raw)), text("done")]
+    run = await ground.run(lambda request, _n: answers[len(results_so_far(request))])
+    assert (run.session["status"], run.session["result"]["text"]) == ("completed", "done")
+
+
+@pytest.mark.req("LOOP-15", "TOOL-8", "STATE-10", "CTX-7")
+async def test_calls_beyond_the_limit_of_a_step_get_an_error_each(ground: Ground) -> None:
+    """The endpoint insists on one result for every call, in order."""
+
+    def plan(request: Body, _n: int) -> Answer:
+        if results_so_far(request):
+            return text("Five were heard.")
+        return calls(*(tc(f"c{i}", "echo", args(text=f"word {i}")) for i in range(8)))
+
+    run = await ground.run(plan)
+    assert run.session["status"] == "completed"
+    assert deliveries(ground, run.id) == ["echo"] * 5
+    finished = {f["call_id"]: f for f in run.of("tool.finished")}
+    assert len(finished) == 8
+    beyond = [finished[f"t1_c1_{i}"] for i in (6, 7, 8)]
+    assert {(f["outcome"], f["executed"], f["error"]["kind"]) for f in beyond} == {
+        ("error", False, "rate_limited")
+    }
+    told = results_so_far(run.requests[1])
+    assert [f"word {i}" in told[i] for i in range(8)] == [True] * 5 + [False] * 3
+
+
+@pytest.mark.req("LOOP-11", "API-10")
+async def test_the_final_answer_says_how_it_stands(ground: Ground) -> None:
+    """It costs no call of its own and is none; an incomplete one is sent back once."""
+
+    def plan(request: Body, _n: int) -> Answer:
+        assert "finish" in [tool["function"]["name"] for tool in request["tools"]]
+        again = len(request["messages"]) > 2
+        missing = {} if again else {"missing": "the weather"}
+        return call("finish", text=f"Try {again}.", complete=again, confidence=0.75, **missing)
+
+    run = await ground.run(plan)
+    assert run.session["status"] == "completed"
+    assert run.session["result"] == {
+        "text": "Try True.",
+        "data": None,
+        "complete": True,
+        "confidence": 0.75,
+    }
+    assert len(run.requests) == run.session["usage"]["model_calls"] == 2
+    assert (run.of("tool.intended"), run.session["usage"]["tool_calls"]) == ([], 0)
+    assert "the weather" in run.of("guard.tripped")[0]["detail"]
+    plain = await ground.run(lambda *_: text("Plain."))
+    assert plain.session["result"] == {
+        "text": "Plain.",
+        "data": None,
+        "complete": None,
+        "confidence": None,
+    }
+
+
+@pytest.mark.req("TOOL-16", "TOOL-9", "TOOL-1")
+@pytest.mark.parametrize("host", ["169.254.169.254", "10.0.0.1"])
+async def test_a_tool_does_not_reach_inside(ground: Ground, host: str) -> None:
+    """The operator allowed the loopback here; not the network around it."""
+    name = f"inside_{host.replace('.', '_')}"
+    tool = {**ground.tools.specs()[0], "name": name, "parameters": {"type": "object"}}
+    await ground.client.register({**tool, "http": {"method": "GET", "url": f"http://{host}/x"}})
+
+    def plan(request: Body, _n: int) -> Answer:
+        return text("done") if results_so_far(request) else call(name)
+
+    run = await ground.run(plan)
+    assert run.session["status"] == "completed"
+    (finished,) = run.of("tool.finished")
+    assert (finished["outcome"], finished["error"]["kind"]) == ("error", "permission")
+    assert finished["error"]["sent"] is False

@@ -156,6 +156,8 @@ async def test_numbers_that_are_none(ground: Ground) -> None:
     run = await ground.run(plan)
     assert run.session["status"] == "completed"
     assert [d["outcome"] for d in run.of("tool.finished")] == ["ok", "error"]
+    kept = {"a": "NaN", "b": ["Infinity", "-Infinity"], "c": "1e400", "d": "1e400"}
+    assert run.of("tool.finished")[0]["output"] == kept
     assert not any(d.tool == "pay" and d.key.startswith(run.id) for d in ground.tools.received)
     await is_sound(ground, run)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from redis.asyncio import Redis
 
 from app.devstack import PostgresHandle, embedded_postgres_server
 from tests.integration.client import Client, Reader
@@ -79,6 +80,8 @@ async def test_a_restart_in_mid_run_repeats_nothing(
             await until(lambda: not postgres.running)
             plan.holds[4].release()
             acts.release()
+            async with Redis.from_url(own.redis_url) as redis:  # readers must look into the journal
+                await redis.client_kill_filter(_type="pubsub")
             await _answers_with_a_problem(client.http, thinking)
             await outage
             for session_id in (thinking, acting):

@@ -69,7 +69,7 @@ async def test_shop_price(stacks: Stacks) -> None:
         assert worker.alive
 
 
-@pytest.mark.req("API-5", "TOOL-10", "OBS-1", "MODE-3")
+@pytest.mark.req("API-5", "TOOL-1", "TOOL-10", "OBS-1", "MODE-3")
 async def test_weather_and_reminder(stacks: Stacks) -> None:
     async with AsyncExitStack() as held:
         model = await held.enter_async_context(ScriptedModel(weather))

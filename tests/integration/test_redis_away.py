@@ -77,13 +77,13 @@ async def test_redis_goes_in_the_middle_of_runs_and_streams(
         assert worker.alive
         if how == "killed":
             await valkey.start()
-            await _is_used_again(stack, client)
+            await _is_used_again(stack, client, valkey)
         else:
             os.kill(valkey.pid, signal.SIGCONT)
 
 
-async def _is_used_again(stack: Stack, client: Client) -> None:
-    """Deltas pass between processes through Redis alone."""
+async def _is_used_again(stack: Stack, client: Client, valkey: ValkeyHandle) -> None:
+    """Deltas pass between processes through Redis alone, and hot states are kept there."""
 
     async def deltas_come() -> bool:
         session_id = await client.create("run again")
@@ -93,6 +93,8 @@ async def _is_used_again(stack: Stack, client: Client) -> None:
         return any(frame.type == "delta" for frame in reader.frames)
 
     await until(deltas_come, timeout_s=30, what="deltas pass between processes again")
+    async with Redis.from_url(valkey.url) as redis:
+        assert await redis.keys("surefoot:hot:*")
     assert (await client.get("/readyz"))["redis"] is True
     assert stack.processes[0].alive
 

@@ -1,5 +1,7 @@
 """Spans of the real service at a real collector: one tree a turn, whoever ran it and however."""
 
+import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, closing
@@ -11,11 +13,12 @@ import pytest
 
 from app.telemetry import names
 from tests.integration.client import Client, Json
-from tests.integration.plans import Stepwise, sums
+from tests.integration.plans import Stepwise, sums, task_of
 from tests.integration.stack import Stacks
 from tests.otlp.receiver import Received, Receiver, receiver
-from tests.scripted.answers import Answer, args, calls, error, tc, text
+from tests.scripted.answers import Answer, args, calls, error, stream, tc, text
 from tests.scripted.history import Body
+from tests.scripted.http import Hold, Request, Server, response
 from tests.scripted.model import ScriptedModel
 from tests.scripted.scripts import results_so_far
 from tests.scripted.tools import ScriptedTools
@@ -139,7 +142,8 @@ async def test_one_tree_across_a_kill_and_a_takeover(stacks: Stacks) -> None:
         stacks.open(model=model.base_url, env=exporting(collector.endpoint)) as stack,
     ):
         client = stack.client(await stack.start("api"))
-        first = await stack.start("worker")
+        # Nothing that the first has made is sent before it dies.
+        first = await stack.start("worker", env={"OTEL_BSP_SCHEDULE_DELAY": "60000"})
         await client.register(*tools.specs())
         hold = tools.hold_after("get_weather")
         session_id = await client.create("run")
@@ -195,8 +199,9 @@ async def test_a_dead_collector_costs_nothing(stacks: Stacks, collector: Any) ->
             process = await stack.start("all")
             client = stack.client(process)
             exported = await _fastest(client)
-            # Spans are still made, nothing is waited for; the rest is for a machine that is shared.
-            assert exported < plain * 1.1 + 0.030
+            # Waiting for this collector once would take a second or more; how close to a tenth
+            # it comes is for `make bench` on a quiet machine.
+            assert exported < plain * 1.1 + 0.3
             dropped = (await client.http.get("/metrics")).text
             assert _total(dropped, "surefoot_spans_dropped_total") > 0
             began = time.monotonic()
@@ -221,34 +226,86 @@ def _total(metrics: str, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
-KEY = "sk-canary-1-0123456789"
-SECRET = "tool-canary-2-0123456789"
+@pytest.mark.req("OBS-1", "API-8")
+@pytest.mark.case("C136", "C137")
+async def test_turns_that_are_cut_leave_whole_trees(stacks: Stacks) -> None:
+    """Readers that leave, cancels and timeouts in mid-stream, many at once: each span ends once.
 
+    That no process logs a context which could not be detached is looked at with every stack.
+    """
+    holds = {f"{how} {n}": Hold() for how in ("leave", "cancel", "timeout") for n in range(8)}
 
-@pytest.mark.req("STATE-5", "OBS-3")
-@pytest.mark.case("C146")
-async def test_secrets_are_nowhere_to_be_seen(stacks: Stacks) -> None:
-    bad = f"Incorrect API key provided: {KEY}."
-
-    def plan(request: Body, n: int) -> Answer:
-        task = request["messages"][1]["content"]
-        if task == "refused":
-            return error(401, bad)
-        if n % 3 == 1:
-            return error(429, f"Too many requests of {KEY}", {"retry-after": "0"})
-        if n % 3 == 2:
-            return error(500, f"Internal error for Bearer {KEY}")
-        return text("done") if results_so_far(request) else calls(tc("c", "guarded", "{}"))
+    def plan(request: Body, _n: int) -> Answer:
+        return stream({"content": "So far "}, holds[task_of(request)], {"content": "so good."})
 
     async with (
         receiver() as collector,
         ScriptedModel(plan) as model,
-        ScriptedTools() as tools,
+        stacks.open(model=model.base_url, env=exporting(collector.endpoint)) as stack,
+    ):
+        client = stack.client(await stack.start("all"))
+
+        async def run(task: str) -> Json:
+            limits = {"total_timeout_s": 1} if task.startswith("timeout") else {}
+            session_id = await client.create(task, limits=limits)
+            async with client.stream(session_id) as frames:
+                assert frames is not None
+                async for frame in frames:
+                    if frame.type == "model.requested":
+                        break
+            await holds[task].reached()
+            if task.startswith("cancel"):
+                return await client.cancel(session_id)
+            if task.startswith("leave"):
+                holds[task].release()
+            return await client.settled(session_id)
+
+        async with asyncio.TaskGroup() as group:
+            running = {task: group.create_task(run(task)) for task in holds}
+        expected = {"leave": "completed", "cancel": "cancelled", "timeout": "stopped"}
+        for task, made in running.items():
+            session = made.result()
+            assert session["status"] == expected[task.split()[0]]
+            spans = await whole_tree(collector, session["trace_id"])
+            is_one_tree(spans, await client.events(session["id"]))
+            told = [s for s in collector.spans() if s.trace_id == session["trace_id"]]
+            assert len(told) == len({s.span_id for s in told})
+            (chat,) = [s for s in told if s.name.startswith(names.CHAT)]
+            assert chat.failed is not task.startswith("leave")
+
+
+SECRET = "tool-canary-2-0123456789"
+
+
+def _echoing(request: Request) -> list[bytes]:
+    """Answer with what came, headers too: once as an error, then as a result."""
+    body = json.dumps({"you sent": request.headers}).encode()
+    return [response(400 if request.headers["idempotency-key"].endswith("c1_1") else 200, body)]
+
+
+@pytest.mark.req("STATE-5", "OBS-3")
+@pytest.mark.case("C146")
+@pytest.mark.parametrize("key", ["sk-canary-1-0123456789", "canary one, of no known form"])
+async def test_secrets_are_nowhere_to_be_seen(stacks: Stacks, key: str) -> None:
+    def plan(request: Body, n: int) -> Answer:
+        if request["messages"][1]["content"] == "refused":
+            return error(401, f"Incorrect API key provided: {key}.")
+        if n % 3 == 1:
+            return error(429, f"Too many requests of {key}", {"retry-after": "0"})
+        if n % 3 == 2:
+            return error(500, f"Internal error for Bearer {key}")
+        done = len(results_so_far(request))
+        return calls(tc(f"c{done}", "guarded", args(n=done))) if done < 2 else text("done")
+
+    async with (
+        receiver() as collector,
+        ScriptedModel(plan) as model,
+        Server(_echoing) as server,
         stacks.open(
             model=model.base_url,
             env={
                 **exporting(collector.endpoint),
-                "SUREFOOT_LLM_API_KEY": KEY,
+                "SUREFOOT_LLM_API_KEY": key,
                 "SUREFOOT_SECRET_WEATHER_KEY": SECRET,
                 "SUREFOOT_LOG_LEVEL": "debug",
                 "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true",
@@ -257,21 +314,34 @@ async def test_secrets_are_nowhere_to_be_seen(stacks: Stacks) -> None:
     ):
         process = await stack.start("all")
         client = stack.client(process)
-        guarded = {**tools.specs()[3], "name": "guarded", "max_attempts": 1}
-        guarded["http"] = {**guarded["http"], "headers": {"X-Key": "{{secret:weather_key}}"}}
-        shown = [str(await client.post("/v1/tools", guarded))]
+        shown = [str(await client.post("/v1/tools", _guarded(server.root)))]
         for task in ("refused", "retried"):
             session = await client.settled(await client.create(task))
             shown.append(str(session) + str(await client.events(session["id"])))
             await whole_tree(collector, session["trace_id"])
         paths = ("/v1/tools", "/v1/tools/guarded", "/metrics", "/readyz", "/v1/sessions")
         shown.extend([(await client.http.get(path)).text for path in paths])
-        invoked = await client.http.post("/v1/tools/guarded/invoke", json={"arguments": {}})
+        invoked = await client.http.post("/v1/tools/guarded/invoke", json={"arguments": {"n": 1}})
         shown.append(invoked.text)
-        assert tools.received[0].headers["x-key"] == SECRET
-        assert model.requests[0].headers["authorization"] == f"Bearer {KEY}"
+        assert "[secret]" in invoked.text  # it was sent, it came back, and it is not shown
+        assert model.requests[0].headers["authorization"] == f"Bearer {key}"
         for where in (*shown, process.text(), collector.raw.decode(errors="replace")):
-            assert KEY not in where
+            assert key not in where
             assert SECRET not in where
         stored = await stack.rows("select string_agg(spec::text, '') as all from tools")
         assert SECRET not in stored[0]["all"]
+
+
+def _guarded(root: str) -> Json:
+    return {
+        "name": "guarded",
+        "kind": "http",
+        "description": "Says back what it is given. Use it for tests.",
+        "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        "http": {
+            "method": "POST",
+            "url": f"{root}/x",
+            "headers": {"X-Key": "{{secret:weather_key}}"},
+        },
+        "effect": "read",
+    }

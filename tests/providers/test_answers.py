@@ -8,7 +8,7 @@ from app.providers import reading
 from app.providers.config import Profile
 from tests.providers.support import arguments_of, ask, refusal, request
 from tests.scripted.answers import calls, raw, status, stream, tc, text, tool_deltas
-from tests.scripted.http import Hold, response
+from tests.scripted.http import Delay, Hold, response
 
 HI = '{"text":"hi"}'
 
@@ -252,3 +252,20 @@ async def test_an_answer_that_ends_in_an_error_is_none() -> None:
     failure = await refusal(text("half", finish="error"))
     assert failure.fault.kind is FaultKind.UNAVAILABLE
     assert failure.usage.output_tokens == 10
+
+
+@pytest.mark.parametrize(
+    "rubbish", [b"data: no json\n\n", b'data: {"error":"late"}\n\n', b"data: []\n\n"]
+)
+async def test_rubbish_after_a_whole_answer_does_not_lose_it(rubbish: bytes) -> None:
+    ended = {"choices": [{"delta": {"content": "whole"}, "finish_reason": "stop"}]}
+    usage = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}
+    reply = await ask(stream(ended, rubbish, usage, finish=None))
+    assert (reply.text, reply.usage) == ("whole", Usage(5, 2, 0, 1))
+
+
+async def test_a_flood_after_a_whole_answer_is_not_taken() -> None:
+    ended = {"choices": [{"delta": {"content": "whole"}, "finish_reason": "stop"}]}
+    flood = (item for _ in range(1000) for item in (b"x" * 65536, Delay()))
+    reply = await ask(stream(ended, *flood, finish=None, done=False))
+    assert reply.text == "whole"

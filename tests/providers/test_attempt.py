@@ -114,13 +114,29 @@ async def test_optional_fields_are_left_out_once_they_were_refused() -> None:
     ]
     async with ScriptedModel(answers) as endpoint:
         port = models(endpoint.base_url, parallel_tool_calls=False, temperature=0)
-        assert (await port.answer(request(), None)).text == "first"
-        assert (await port.answer(request(), None)).text == "second"
+        first, second = [await port.answer(request(), None) for _ in range(2)]
         await port.close()
+    assert (first.text, first.dropped) == ("first", ("stream_options", "parallel_tool_calls"))
+    assert (second.text, second.dropped) == ("second", ())
     dropped = {"stream_options", "parallel_tool_calls"}
     sent = [dropped & set(body) for body in endpoint.bodies]
     assert sent == [dropped, {"parallel_tool_calls"}, set(), set()]
     assert all(body["temperature"] == 0 for body in endpoint.bodies)
+
+
+@pytest.mark.case("C041")
+async def test_calls_that_are_refused_at_the_same_time_all_leave_the_field_out() -> None:
+    """What one of them has learned meanwhile is no reason to give the others up."""
+    hold, refused = Hold(), error(400, "Unknown parameter: 'stream_options'.")
+    async with ScriptedModel([held(hold, refused)] * 3 + [text("ok")] * 3) as endpoint:
+        port = models(endpoint.base_url)
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            running = [group.create_task(port.answer(request(), None)) for _ in range(3)]
+            await endpoint.asked(3)
+            hold.release()
+        await port.close()
+    assert [task.result().text for task in running] == ["ok"] * 3
+    assert all("stream_options" not in body for body in endpoint.bodies[3:])
 
 
 @pytest.mark.case("C041", "C029")

@@ -3,7 +3,8 @@
 import pytest
 
 from app.core.canonical import Json
-from app.providers.calls import CallAssembler
+from app.providers.calls import MOST_CALLS, CallAssembler
+from app.runtime.errors import ModelFailure
 from app.runtime.exchange import RawCall
 from tests.scripted.history import Body
 
@@ -133,3 +134,24 @@ def test_an_object_becomes_text() -> None:
 def test_what_is_no_call_is_left_out() -> None:
     assert streamed("text", None, {"index": 0, "id": "a"}) == []
     assert said({"name": "echo", "arguments": ONE}) == [("echo", ONE)]
+
+
+def test_an_answer_of_endless_calls_is_no_answer() -> None:
+    entries = [entry("echo", ONE, index=index) for index in range(MOST_CALLS + 1)]
+    assert len(streamed(*entries[:-1])) == MOST_CALLS
+    with pytest.raises(ModelFailure, match="more than 128 tool calls"):
+        streamed(*entries)
+
+
+def test_pieces_that_each_look_like_a_beginning_are_read_in_linear_time() -> None:
+    """8 MB of such pieces would hold the process for minutes if each read all before it."""
+    pieces = [entry(arguments='{"a', index=0) for _ in range(20_000)]
+    (call,) = streamed(entry("echo", '{"text":"', index=0, call_id="a"), *pieces)
+    assert len(call.arguments) == 20_000 * 3 + 9
+
+
+def test_a_complete_object_ends_a_call_whatever_empty_pieces_follow_it() -> None:
+    calls = said(
+        entry("echo", ONE), entry(arguments=""), entry(arguments=" \n"), entry("echo", TWO)
+    )
+    assert calls == [("echo", ONE + " \n"), ("echo", TWO)]

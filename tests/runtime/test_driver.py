@@ -15,7 +15,6 @@ from app.runtime.driver import Driver
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
 from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
 from app.runtime.follow import Frame
-from app.runtime.recovery import SHORT_JOURNAL
 from tests.fakes.interposed import Faults
 from tests.fakes.models import Script, calls, results, says
 from tests.runtime.scripts import shop, sums, weather
@@ -358,18 +357,10 @@ async def test_a_tool_that_failed_is_tried_again_only_where_that_is_safe(world: 
 
 
 async def test_the_hot_state_at_rest_is_the_folded_journal(world: World) -> None:
-    """Of a short journal none is kept: it is folded as quickly as a copy is read."""
     world.model.script = sums
     async with world.running():
         session = await world.create()
-        await world.until_turn(session, 1)
-        assert world.store.rows[session].head <= SHORT_JOURNAL
-        assert world.hot.states == {}
-        await world.say(session, "again")
-        await world.until_turn(session, 2)
-        await world.say(session, "and again")
-        await world.until_turn(session, 3)
-    assert world.store.rows[session].head > SHORT_JOURNAL
+        await world.frames(session)
     from_hot = world.sealer(session).restore(world.hot.states[session])
     assert from_hot == world.state(session)
 

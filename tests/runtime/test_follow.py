@@ -352,7 +352,7 @@ async def test_a_cut_connection_means_reading_the_journal(author: Author) -> Non
         assert world.clock.boot_s() - began < 0.1
 
 
-async def test_a_reader_outlives_postgres_being_away(author: Author) -> None:
+async def test_a_reader_who_has_begun_outlives_postgres_being_away(author: Author) -> None:
     world, session, faults = author.world, await author.begin(), Faults()
     follower = Follower(journal=interposed(world.store, faults), hub=world.hub, clock=world.clock)
     # The first read succeeds: one who finds Postgres away from the start is refused.
@@ -363,9 +363,24 @@ async def test_a_reader_outlives_postgres_being_away(author: Author) -> None:
         await asyncio.sleep(0)
         reader = group.create_task(_drain(follower.follow(session, world.cipher(session), 0)))
         await asyncio.sleep(6)
+        author.commit()  # nobody is told
+        await asyncio.sleep(8)
         await author.write("turn.ended")
         faults.before["heads"] = [AWAY]
-        assert seqs(await reader) == [1, 2, 3]
+        assert seqs(await reader) == [1, 2, 3, 4]
+        running.cancel()
+    assert faults.before["read"] == []
+
+
+async def test_a_reader_who_comes_while_postgres_is_away_is_refused(author: Author) -> None:
+    world, session, faults = author.world, await author.begin(), Faults()
+    follower = Follower(journal=interposed(world.store, faults), hub=world.hub, clock=world.clock)
+    faults.before["read"] = [AWAY]
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(follower.run())
+        await asyncio.sleep(0)
+        with pytest.raises(StoreUnavailable):
+            await _drain(follower.follow(session, world.cipher(session), 0))
         running.cancel()
 
 

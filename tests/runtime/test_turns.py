@@ -1,10 +1,13 @@
 """Whole turns: from creation through a worker to a follower."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.core.events import TurnEnded
+from tests.fakes.models import says
 from tests.runtime.scripts import shop, weather
-from tests.runtime.world import World, seqs
+from tests.runtime.world import World, data, seqs
 
 SHOP = [
     "session.created",
@@ -64,6 +67,16 @@ async def test_weather_and_a_reminder_take_three_answers_and_one_effect(world: W
     told = node.observer.events[session]
     assert [event.seq for event in told] == list(range(3, len(journal) + 1))
     assert node.observer.lines == []
+
+
+@pytest.mark.case("C041")
+async def test_a_field_that_an_endpoint_refused_is_told_in_the_journal(world: World) -> None:
+    world.model.script = lambda _: replace(says("ok"), dropped=("stream_options",))
+    async with world.running():
+        session = await world.create()
+        frames = await world.frames(session)
+    answered = [data(frame)["data"] for frame in frames if frame.type == "model.answered"]
+    assert [answer["dropped"] for answer in answered] == [["stream_options"]]  # type: ignore[index]
 
 
 async def test_a_turn_is_written_in_few_appends(world: World) -> None:

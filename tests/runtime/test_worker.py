@@ -410,7 +410,7 @@ async def test_without_that_protection_it_is_robbed(world: World) -> None:
 
 
 async def test_a_session_claimed_anew_while_its_last_run_finishes_is_not_forgotten(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
     """The release is committed, the hot state is still on its way, a message comes."""
     world.model.script = shop
@@ -422,7 +422,6 @@ async def test_a_session_claimed_anew_while_its_last_run_finishes_is_not_forgott
         await asyncio.sleep(slow)
 
     world.hot.put = put  # type: ignore[method-assign]
-    monkeypatch.setattr("app.runtime.driver.SHORT_JOURNAL", 0)
     async with world.running(node):
         session = await world.create("one")
         await world.until_turn(session, 1)

@@ -4,8 +4,13 @@
 docs/architecture.md.
 """
 
+import ast
 import dataclasses
 import enum
+import inspect
+import itertools
+import json
+import textwrap
 import types
 import typing
 from pathlib import Path
@@ -33,8 +38,9 @@ def events_page() -> str:
         "",
         "Every event of a trace, as `GET /v1/sessions/{id}/events` and the stream give it:",
         '`{"seq", "type", "v", "at", "turn", "step", "phase", "data"}`. This page is generated',
-        "from `app/core/events.py` and is part of the contract: a field is never removed or",
-        "changed in meaning without a new `v`, and old versions are lifted when they are read.",
+        "from `app/core` and is part of the contract: a field is never removed or changed in",
+        "meaning without a new `v`, and old versions are lifted when they are read. A field with",
+        "a default may be missing in events that were written before there was such a field.",
         "",
     ]
     shown: dict[str, type] = {}
@@ -62,11 +68,26 @@ def _shape(kind: type, shown: dict[str, type]) -> list[str]:
 
 def _table(kind: type, shown: dict[str, type]) -> list[str]:
     hints = typing.get_type_hints(kind)
-    rows = ["| field | type | default |", "|---|---|---|"]
+    words = field_words(kind)
+    rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
     for field in dataclasses.fields(kind):
-        name = _wire_name(kind, field.name)
-        rows.append(f"| `{name}` | {_type(hints[field.name], shown)} | {_default(field)} |")
+        name, means = _wire_name(kind, field.name), words.get(field.name, "").replace("|", "\\|")
+        kinds = _type(hints[field.name], shown)
+        rows.append(f"| `{name}` | {kinds} | {_default(field)} | {means} |")
     return [*rows, ""]
+
+
+def field_words(kind: type) -> dict[str, str]:
+    """Return what stands below each field of a class: Python keeps no such text at run time."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    words: dict[str, str] = {}
+    statements = body.body if isinstance(body, ast.ClassDef) else []
+    for field, after in itertools.pairwise(statements):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            words[field.target.id] = " ".join(str(after.value.value).split())
+    return words
 
 
 def _wire_name(kind: type, name: str) -> str:
@@ -83,7 +104,7 @@ def _default(field: "dataclasses.Field[object]") -> str:
         return "zero"
     if field.default == ():
         return "`[]`"
-    return "`null`" if field.default is None else f"`{field.default!r}`".replace("'", '"')
+    return f"`{json.dumps(field.default)}`"
 
 
 def _type(hint: object, shown: dict[str, type]) -> str:

@@ -103,6 +103,7 @@ async def test_tables_in_code_and_in_the_database_agree(migrated_url: str) -> No
         await engine.dispose()
 
 
+@pytest.mark.req("STATE-3")
 async def test_the_journal_cannot_be_changed(engine: Engine) -> None:
     await engine.run(
         "insert into events values ('ses_1', 1, 1, 'x', null, 1, 0, now(), '\\x00', '\\x00')"

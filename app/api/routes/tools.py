@@ -1,5 +1,6 @@
 """Tools: register, look at, change, withdraw, and try out."""
 
+import asyncio
 from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import quote
@@ -33,7 +34,7 @@ class ToolRoutes:
         attempt, body = await self._read(request)
 
         async def save() -> Answer:
-            parsed = self._services.parse_tool(body, version=1, name=None)
+            parsed = await self._parsed(body, 1)
             name = parsed.spec.name
             found = (await self._services.catalog.current(TENANT, fresh=True)).get(name)
             saved = None if found else await self._save(parsed, create=True)
@@ -50,9 +51,7 @@ class ToolRoutes:
         """Store the next version of a tool."""
         _, body = await self._read(request)
         current = await self._changeable(params.tool_name(request))
-        parsed = self._services.parse_tool(
-            body, version=current.version + 1, name=params.tool_name(request)
-        )
+        parsed = await self._parsed(body, current.version + 1, params.tool_name(request))
         saved = await self._save(parsed, create=False)
         if saved is None:
             raise Conflict("The tool was withdrawn meanwhile.", "tool-changed")
@@ -100,6 +99,12 @@ class ToolRoutes:
             return None, content
         route = f"{request.method} {request.scope['path']}"
         return Attempt.of(TENANT, key, route, canonical(content)), content
+
+    async def _parsed(
+        self, body: dict[str, object], version: int, name: str | None = None
+    ) -> ParsedTool:
+        """Read a registration in a thread: checking a large schema takes a second and more."""
+        return await asyncio.to_thread(self._services.parse_tool, body, version=version, name=name)
 
     async def _found(self, name: str) -> ToolSpec:
         found = (await self._services.catalog.current(TENANT, fresh=True)).get(name)
