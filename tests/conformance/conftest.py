@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from app.runtime.clock import SystemClock
 from app.runtime.ports import JournalStore, SessionStore, ToolStore, WorkerStore
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
@@ -12,11 +13,8 @@ from app.storage.migrate import migrate
 from app.storage.sessions import PostgresSessions
 from app.storage.tools import PostgresTools
 from app.storage.workers import PostgresWorkers
-from tests.fakes.journal import MemoryJournal
-from tests.fakes.rows import Tables
-from tests.fakes.sessions import MemorySessions
+from tests.fakes.store import MemoryStore
 from tests.fakes.tools import MemoryTools
-from tests.fakes.workers import MemoryWorkers
 from tests.servers import Databases
 
 
@@ -33,10 +31,8 @@ class Stores:
 @pytest.fixture(params=["fake", "postgres"])
 async def stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
     if request.param == "fake":
-        tables = Tables()
-        yield Stores(
-            MemoryJournal(tables), MemorySessions(tables), MemoryWorkers(tables), MemoryTools()
-        )
+        store = MemoryStore(SystemClock(), way_s=0)
+        yield Stores(store, store, store, MemoryTools())
         return
     databases: Databases = request.getfixturevalue("databases")
     dsn = await databases.create(await databases.template("migrated", migrate))

@@ -14,8 +14,7 @@ from app.runtime.exchange import LiveEvent
 from app.runtime.ports import HotStates, Hub
 from app.runtime.records import Snapshot
 from tests.clocks import RealClock
-from tests.fakes.hot import MemoryHotStates
-from tests.fakes.hub import Bus, MemoryHub
+from tests.fakes.live import MemoryHot, MemoryHub
 from tests.live.running import running_hub
 from tests.servers import REDIS_URL
 from tests.waiting import until
@@ -32,8 +31,8 @@ def server_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["fake", "redis"])
 async def hubs(request: pytest.FixtureRequest) -> AsyncIterator[Hubs]:
     if request.param == "fake":
-        bus = Bus()
-        yield MemoryHub(bus), MemoryHub(bus)
+        hub = MemoryHub()
+        yield hub, hub
         return
     url = server_url(request)
     async with AsyncExitStack() as stack:
@@ -45,7 +44,7 @@ async def hubs(request: pytest.FixtureRequest) -> AsyncIterator[Hubs]:
 @pytest.fixture(params=["fake", "redis"])
 async def hot(request: pytest.FixtureRequest) -> AsyncIterator[HotStates]:
     if request.param == "fake":
-        yield MemoryHotStates()
+        yield MemoryHot()
         return
     async with Link(server_url(request), clock=RealClock()) as link:
         yield RedisHotStates(link, prefix=f"test-{os.urandom(8).hex()}")

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from app.runtime.exchange import LiveEvent
 from app.runtime.records import Snapshot
 
+MOST_EVENTS = 512
+
 
 class MemoryHub:
     """A `Hub`. `loses` says which events get lost on the way; `cut` breaks every connection."""
@@ -26,7 +28,7 @@ class MemoryHub:
         for event in events:
             if not self.loses(event):
                 for queue in self._readers[event.session_id]:
-                    queue.put_nowait(event)
+                    _give(queue, event)
 
     def followed(self, session_id: str) -> bool:
         return bool(self._readers[session_id])
@@ -57,6 +59,16 @@ class MemoryHub:
 
     def on_nudge(self, callback: Callable[[str], None]) -> None:
         self._callbacks.append(callback)
+
+
+def _give(queue: asyncio.Queue[LiveEvent | None], event: LiveEvent) -> None:
+    """Queue an event; of a reader that is too slow, drop all that waits and mark the gap."""
+    if queue.qsize() < MOST_EVENTS:
+        queue.put_nowait(event)
+        return
+    while not queue.empty():
+        queue.get_nowait()
+    queue.put_nowait(None)
 
 
 async def _items(queue: asyncio.Queue[LiveEvent | None]) -> AsyncGenerator[LiveEvent | None, None]:
