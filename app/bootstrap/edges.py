@@ -14,6 +14,7 @@ from app.runtime.refusals import FieldFault, Invalid, NotSupported
 from app.runtime.worker import Worker
 from app.storage.engine import Engine
 from app.storage.migrate import schema_current
+from app.telemetry.metrics import Metrics
 from app.tools.definition import parse
 from app.tools.errors import DefinitionError, NotSupportedYetError
 
@@ -70,6 +71,23 @@ class Readiness:
             checks["worker"] = self.worker.healthy
             ready = ready and self.worker.healthy
         return {"ready": ready, **checks}
+
+
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """What `/metrics` tells: what was counted, and how the process is at that moment."""
+
+    metrics: Metrics
+    link: Link
+    worker: Worker | None
+
+    def render(self) -> bytes:
+        """Return it in the text format of Prometheus."""
+        self.metrics.redis_up(not self.link.broken)
+        if self.worker is not None:
+            self.metrics.loop_lag(self.worker.lag_s)
+            self.metrics.sessions_owned(self.worker.owned)
+        return self.metrics.render()
 
 
 async def schema_is_there(engine: Engine) -> bool:

@@ -3,15 +3,13 @@
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final
 
 from app import __version__
 from app.api.app import Application, create_app
 from app.api.deps import ApiServices, Auth
-from app.bootstrap.edges import CountedPrompts, Readiness, parse_tool
+from app.bootstrap.edges import CountedPrompts, Readiness, Scraped, parse_tool
 from app.core.ids import mint
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
@@ -50,9 +48,8 @@ from app.tools.definition import describe
 from app.tools.egress import EgressGuard
 from app.tools.http import HttpTools
 from app.tools.runner import Tools
+from app.tools.templates import secrets_from
 from app.tools.validation import Arguments, provider_schema
-
-SECRET_PREFIX: Final = "SUREFOOT_SECRET_"  # noqa: S105 - the name of settings, not a secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +164,7 @@ class Parts:
             models=self.models,
             observer=self.observer,
             ready=Readiness(self.engine, self.link, worker, draining).report,
-            metrics=self.observer.metrics.render,
+            metrics=Scraped(self.observer.metrics, self.link, worker).render,
             auth=Auth(settings.auth_on, None if key is None else key.get_secret_value()),
             version=__version__,
             body_limit=settings.body_limit,
@@ -203,7 +200,7 @@ async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:
     tools = Tools(
         http=HttpTools(
             guard=EgressGuard(allow=settings.egress_allow),
-            secrets=_tool_secrets(os.environ),
+            secrets=secrets_from(os.environ),
             clock=clock,
             version=__version__,
         ),
@@ -235,7 +232,7 @@ async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:
 def _open_observer(
     settings: Settings, clock: SystemClock, stack: AsyncExitStack
 ) -> TelemetryObserver:
-    secrets = (*settings.secrets(), *_tool_secrets(os.environ).values())
+    secrets = (*settings.secrets(), *secrets_from(os.environ).values())
     log = LogConfig(clock.now_us, settings.log_level, settings.log_format, secrets)
     route_stdlib(log, sys.stderr.buffer)
     config = TelemetryConfig(environ=os.environ, log=log, jaeger_url=settings.jaeger_url)
@@ -258,12 +255,3 @@ def _models(settings: Settings) -> tuple[ModelConfig, ...]:
     if settings.models_file is not None:
         configs.extend(load_models(settings.models_file, os.environ))
     return tuple(configs)
-
-
-def _tool_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the secrets that tools may name, by their name in lower case."""
-    return {
-        name.removeprefix(SECRET_PREFIX).lower(): value
-        for name, value in environ.items()
-        if name.startswith(SECRET_PREFIX) and value
-    }

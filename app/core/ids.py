@@ -3,7 +3,6 @@
 from typing import Final
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
-_TIME_CHARS: Final = 10
 _CHANCE_BITS: Final = 80
 
 

@@ -5,7 +5,6 @@ from typing import Final, Protocol
 
 from app.core.events import ModelRef
 from app.core.faults import Fault, FaultKind
-from app.core.toolbox import ToolSpec
 from app.providers.config import ModelConfig
 from app.providers.demo import DEMO, DemoModel
 from app.providers.openai import Log, OpenAIEndpoint
@@ -75,11 +74,6 @@ class Models:
             message = f"The model {request.model.name!r} is not configured."
             raise ModelFailure(Fault.of(FaultKind.REFUSED_REQUEST, message, sent=False))
         return await model.answer(request, on_delta)
-
-    def tools_text(self, tools: Sequence[ToolSpec], *, offer_finish: bool = True) -> str:
-        """Return the definitions as they are sent, for counting their tokens."""
-        written = self._writer.written(tools, offer_finish=offer_finish)
-        return "" if written is None else bytes(written).decode()
 
     async def close(self) -> None:
         """Close every connection."""

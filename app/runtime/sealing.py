@@ -17,7 +17,6 @@ VIEW_CONTEXT = b"view"
 METADATA_CONTEXT = b"metadata"
 INBOX_CONTEXT = b"inbox"
 DELTA_CONTEXT = b"delta"
-ANSWER_CONTEXT = b"answer"
 
 
 def _snapshot_context(seq: int) -> bytes:

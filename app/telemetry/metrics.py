@@ -134,11 +134,9 @@ class Metrics:
         self._failures = _Counters(registry, names.M_MODEL_FAILURES, "Failed model attempts.")
         self._guards = _Counters(registry, names.M_GUARDS, "Guards that acted.")
         self._cost = _Counters(registry, names.M_COST, "Money spent, in the price table's unit.")
-        self._leases = _Counters(registry, names.M_LEASES_LOST, "Leases this process lost.")
         self._dropped = _Counters(registry, names.M_SPANS_DROPPED, "Spans that were not exported.")
         self._errors = _Counters(registry, names.M_TELEMETRY_ERRORS, "Commits not observed.")
-        for counter in (self._leases, self._errors):
-            counter.add((), 0)
+        self._errors.add((), 0)
         for reason in ("queue_full", "export_failed", "shut_down"):
             self._dropped.add((reason,), 0)
 
@@ -149,12 +147,6 @@ class Metrics:
         self.loop_lag = gauge(names.M_LOOP_LAG, "Seconds the event loop was late.")
         self.sessions_owned = gauge(names.M_OWNED, "Sessions this process owns.")
         self.redis_up = gauge(names.M_REDIS_UP, "Whether Redis answers.")
-        self.postgres_up = gauge(names.M_POSTGRES_UP, "Whether Postgres answers.")
-        self.invariant_violations = gauge(names.M_VIOLATIONS, "Violations the auditor found.")
-
-    def lease_lost(self) -> None:
-        """Count a lease that was lost."""
-        self._leases.add(())
 
     def telemetry_error(self) -> None:
         """Count a commit that could not be observed."""

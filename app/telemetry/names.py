@@ -125,12 +125,9 @@ M_GUARDS: Final = "surefoot_guards_tripped"
 M_COST: Final = "surefoot_cost"
 M_LOOP_LAG: Final = "surefoot_loop_lag_seconds"
 M_OWNED: Final = "surefoot_sessions_owned"
-M_LEASES_LOST: Final = "surefoot_leases_lost"
 M_SPANS_DROPPED: Final = "surefoot_spans_dropped"
 M_TELEMETRY_ERRORS: Final = "surefoot_telemetry_errors"
 M_REDIS_UP: Final = "surefoot_redis_up"
-M_POSTGRES_UP: Final = "surefoot_postgres_up"
-M_VIOLATIONS: Final = "surefoot_invariant_violations"
 
 METRICS: Final[dict[str, tuple[str, ...]]] = {
     OPERATION_DURATION: (L_OPERATION, L_PROVIDER, L_MODEL, L_ERROR),
@@ -149,11 +146,8 @@ METRICS: Final[dict[str, tuple[str, ...]]] = {
     M_COST: ("model",),
     M_LOOP_LAG: (),
     M_OWNED: (),
-    M_LEASES_LOST: (),
     M_SPANS_DROPPED: ("reason",),
     M_TELEMETRY_ERRORS: (),
     M_REDIS_UP: (),
-    M_POSTGRES_UP: (),
-    M_VIOLATIONS: (),
 }
 """Every metric and its labels (counters get `_total` from the client library)."""

@@ -130,13 +130,6 @@ def test_definitions_are_written_once_for_the_same_tools() -> None:
     assert writer.written((ECHO, NOW), offer_finish=True) is not first
 
 
-def test_the_text_of_tools_is_there_to_be_counted() -> None:
-    port = models("http://x/v1")
-    assert '"name":"echo"' in port.tools_text((ECHO,))
-    assert '"name":"finish"' in port.tools_text(())
-    assert port.tools_text((), offer_finish=False) == ""
-
-
 SCHEMAS: list[tuple[dict[str, Json], Json]] = [
     (
         {
