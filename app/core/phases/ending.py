@@ -51,7 +51,7 @@ def stop(draft: Draft, reason: StopReason, detail: str) -> None:
         and guards.closing_affordable(state.limits, state.spent, size)
         and guards.within_cost(state.limits, state.model, state.spent, size)
         and guards.fits_window(state.model, size)
-        and sequence_fault(assemble(state, Purpose.CLOSING)) is None
+        and sequence_fault(state.history) is None
     )
     if not buys:
         end(draft, reason)

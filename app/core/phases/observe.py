@@ -1,7 +1,7 @@
 """OBSERVE: what is known is in the history; is the next answer affordable?"""
 
 from app.core import guards
-from app.core.context import assemble, next_input
+from app.core.context import next_input
 from app.core.draft import Draft
 from app.core.events import Purpose
 from app.core.lifecycle import Phase, StopReason
@@ -13,7 +13,7 @@ def go_on(draft: Draft) -> None:
     """Enter OBSERVE and, within the limits, ask the model for the next step."""
     draft.move(Phase.OBSERVE)
     state = draft.state
-    fault = sequence_fault(assemble(state, Purpose.STEP))
+    fault = sequence_fault(state.history)
     if fault is not None:
         end(draft, StopReason.UNRECOVERABLE_ERROR, error=fault)
         return
