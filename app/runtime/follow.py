@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.core.events import SessionClosed, TurnEnded, VerificationAsked
-from app.runtime.errors import StoreUnavailable
+from app.runtime.errors import PortError, StoreUnavailable
 from app.runtime.exchange import LiveEvent
 from app.runtime.ports import Clock, Hub, JournalStore, SessionCipher
 from app.runtime.records import HeadInfo, SealedEvent
@@ -120,8 +120,8 @@ class Follower:
             return
         try:
             heads = await self._journal.heads(list(self._readers))
-        except StoreUnavailable:
-            return
+        except PortError:
+            return  # the next round asks again
         for session_id, mailboxes in self._readers.items():
             found = heads.get(session_id)
             for mailbox in mailboxes:

@@ -7,7 +7,7 @@ at once.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,7 +89,7 @@ class Worker:
             await self._drain()
             for chore in chores:
                 chore.cancel()
-        with contextlib.suppress(StoreUnavailable):
+        with self._outliving("remove"):
             await self._workers.remove(self._desk.worker)
 
     def drain(self) -> None:
@@ -104,7 +104,7 @@ class Worker:
             free = self._options.slots - len(self._tasks)
             if free <= 0 or self._draining.is_set() or not self._desk.lease.fresh():
                 continue
-            with contextlib.suppress(StoreUnavailable):
+            with self._outliving("claim"):
                 if await self._claim(group, free):
                     self._due.set()
 
@@ -227,23 +227,33 @@ class Worker:
             wait_s = usual_s if await self._renew_once() else min(usual_s, AFTER_FAILURE_S)
 
     async def _renew_once(self) -> bool:
-        asked = self._desk.clock.boot_s()
-        try:
+        asked, renewed = self._desk.clock.boot_s(), False
+        with self._outliving("renew"):
             await self._workers.renew(self._desk.worker, self._desk.lease.lease_s)
-        except StoreUnavailable:
-            return False
-        self._desk.lease.confirm(asked)
-        self._due.set()
-        return True
+            renewed = True
+        if renewed:
+            self._desk.lease.confirm(asked)
+            self._due.set()
+        return renewed
 
     async def _poll(self) -> None:
         """Each second: what is due, whose owners are gone, which inboxes hold something."""
         while True:
             await self._desk.clock.sleep(POLL_S)
-            with contextlib.suppress(StoreUnavailable):
+            with self._outliving("sweep"):
                 await self._workers.sweep()
                 await self._look_after_owned()
             self._due.set()
+
+    @contextlib.contextmanager
+    def _outliving(self, chore: str) -> Iterator[None]:
+        """Go on with the next round of a chore whatever Postgres answered; a refusal is told."""
+        try:
+            yield
+        except StoreUnavailable:
+            return  # it passes; readiness tells
+        except PortError as refused:
+            self._desk.observer.log("worker.refused", level="error", chore=chore, why=str(refused))
 
     async def _look_after_owned(self) -> None:
         """Look into inboxes that hold something, and let go what is ours but runs nowhere.

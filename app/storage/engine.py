@@ -19,6 +19,8 @@ _PASSING: Final = (
     asyncpg.OperatorInterventionError,
     asyncpg.TransactionRollbackError,
     asyncpg.LockNotAvailableError,
+    # The disk (class 58): an operator mends it, and no session is at fault.
+    asyncpg.PostgresSystemError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.TransactionTimeoutError,
     # A primary that became a standby: the next connection may reach the new primary.
