@@ -19,12 +19,17 @@ async def _serve(loaded: Loaded) -> int:
         worker = service.worker
         if worker is None:
             return 1
+
+        def stop() -> None:
+            service.draining.set()
+            worker.drain()
+
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, worker.drain)
+            loop.add_signal_handler(number, stop)
         async with asyncio.TaskGroup() as group:
             background = group.create_task(service.background())
-            await service.wait_for_schema()
-            await worker.run()
+            if await service.wait_for_schema():
+                await worker.run()
             background.cancel()
     return 0

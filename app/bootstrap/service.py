@@ -1,6 +1,7 @@
 """A process put together from settings, and taken apart again."""
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -70,14 +71,19 @@ class Service:
         if warning is not None:
             self.observer.log("redis.evicts", level="warning", detail=warning)
 
-    async def wait_for_schema(self) -> None:
-        """Return when the database has this release's schema."""
+    async def wait_for_schema(self) -> bool:
+        """Return when the database has this release's schema; False when told to end before."""
         told = False
-        while not await schema_is_there(self._engine):
+        while not self.draining.is_set():
+            if await schema_is_there(self._engine):
+                return True
             if not told:
                 self.observer.log("schema.awaited", detail="run `surefoot migrate`")
                 told = True
-            await asyncio.sleep(SCHEMA_POLL_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SCHEMA_POLL_S):
+                    await self.draining.wait()
+        return False
 
 
 @asynccontextmanager
