@@ -17,8 +17,9 @@ from typing_extensions import override
 
 from app.api.connection import BoundedHead
 from app.bootstrap import Service, open_service, settings_for
-from app.devstack import DevStack
-from app.settings import Loaded
+from app.devstack import DevStack, DevStackError
+from app.runtime.errors import StoreUnavailable
+from app.settings import Loaded, SettingsError
 from app.storage.keys import make_dev_keys
 from app.storage.migrate import migrate as migrate_database
 
@@ -52,7 +53,10 @@ def migrate() -> int:
     """Bring the configured database to this release's schema; return the exit code."""
     loaded = settings_for("migrate")
     url = loaded.settings.database_url
-    uvloop.run(migrate_database(url.get_secret_value() if url else ""))
+    try:
+        uvloop.run(migrate_database(url.get_secret_value() if url else ""))
+    except StoreUnavailable as error:
+        raise SettingsError([f"SUREFOOT_DATABASE_URL: {error}"]) from None
     return 0
 
 
@@ -61,7 +65,10 @@ def dev(data: Path | None, host: str | None, port: int | None) -> int:
     loaded = settings_for("dev")
     given = {"data": data, "host": host, "port": port}
     wanted = {name: value for name, value in given.items() if value is not None}
-    return uvloop.run(_dev(_with(loaded, wanted)))
+    try:
+        return uvloop.run(_dev(_with(loaded, wanted)))
+    except DevStackError as error:
+        raise SettingsError([str(error)]) from None
 
 
 def _with(loaded: Loaded, values: Mapping[str, object]) -> Loaded:

@@ -16,7 +16,7 @@ from app.live.hub import RedisHub
 from app.live.link import Link
 from app.prompts.catalog import PackagedPrompts
 from app.providers.config import ModelConfig
-from app.providers.models_file import load_models
+from app.providers.models_file import ModelsFileError, load_models
 from app.providers.registry import Models
 from app.providers.tokens import TokenCounter
 from app.runtime.calls import AnswerReader
@@ -31,7 +31,7 @@ from app.runtime.recovery import Recovery
 from app.runtime.sessions import Sessions
 from app.runtime.worker import Worker, WorkerOptions
 from app.runtime.writer import JournalWriter
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.storage.codec import JsonCodec
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
@@ -253,5 +253,8 @@ def _models(settings: Settings) -> tuple[ModelConfig, ...]:
         key = _secret(settings.llm_api_key)
         configs.append(ModelConfig(settings.llm_model, settings.llm_base_url, key))
     if settings.models_file is not None:
-        configs.extend(load_models(settings.models_file, os.environ))
+        try:
+            configs.extend(load_models(settings.models_file, os.environ))
+        except ModelsFileError as error:
+            raise SettingsError([f"SUREFOOT_MODELS_FILE: {error}"]) from None
     return tuple(configs)

@@ -34,9 +34,14 @@ def prepare_data_folder(data: Path) -> Path:
 
     Root's lets others pass through it (the server's account must), but not list it.
     """
-    if not data.is_dir():
-        data.parent.mkdir(parents=True, exist_ok=True)
-        make_folder(data, None, 0o711 if os.geteuid() == 0 else 0o700)
+    try:
+        if not data.is_dir():
+            data.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(data, None, 0o711 if os.geteuid() == 0 else 0o700)
+        if not data.is_dir():
+            raise DevStackError(f"the data folder {data} is a file")
+    except OSError as error:
+        raise DevStackError(f"the data folder {data} cannot be made: {error.strerror}") from None
     return data.resolve()
 
 

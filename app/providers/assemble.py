@@ -27,6 +27,9 @@ _FINISH: Final = {
 }
 _CONTENT: Final = ("content", "tool_calls", "reasoning_content", "reasoning")
 _MOST_TOKENS: Final = 10**12
+MOST_CHARS: Final = 1_000_000
+"""Text and reasoning of one answer. Every reader of the trace is sent all of it in one event."""
+
 _CUT: Final = "The connection of the model endpoint ended before the answer was complete."
 
 
@@ -57,6 +60,7 @@ class Assembler:
         "_now",
         "_on_text",
         "_reasoning",
+        "_room",
         "_text",
         "_think",
         "_ttft_ms",
@@ -82,6 +86,7 @@ class Assembler:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._half = ""
+        self._room = MOST_CHARS
         self._finish: str | None = None
         self._ended = False
         self.usage: Usage | None = None
@@ -165,10 +170,10 @@ class Assembler:
     def _take_text(self, part: dict[str, Json]) -> None:
         thought = part.get("reasoning_content") or part.get("reasoning")
         if isinstance(thought, str):
-            self._reasoning.append(thought)
+            self._reasoning.append(self._counted(thought))
         content = part.get("content") or part.get("refusal")
         if isinstance(content, str):
-            self._show(self._think.feed(content))
+            self._show(self._think.feed(self._counted(content)))
         elif isinstance(content, list):
             self._take_parts(content)
 
@@ -178,9 +183,18 @@ class Assembler:
             if not isinstance(part, dict):
                 continue
             if part.get("type") in {"thinking", "reasoning"}:
-                self._reasoning.append(_flat(part.get("thinking") or part.get("text")))
+                thought = _flat(part.get("thinking") or part.get("text"))
+                self._reasoning.append(self._counted(thought))
             else:
-                self._show(self._think.feed(_flat(part.get("text"))))
+                self._show(self._think.feed(self._counted(_flat(part.get("text")))))
+
+    def _counted(self, text: str) -> str:
+        """Return the text, while there is room for it."""
+        self._room -= len(text)
+        if self._room < 0:
+            message = f"The model wrote more than {MOST_CHARS:,} characters in one answer."
+            raise ModelFailure(unavailable(message).fault, self.usage)
+        return text
 
     def _show(self, text: str) -> None:
         """Keep visible text and pass it on, save half a character at its end."""

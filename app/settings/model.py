@@ -114,6 +114,16 @@ class Settings(BaseSettings):
                 raise ValueError("must not hold a user or a password")
         return value
 
+    @field_validator("database_url", "listen_database_url")
+    @classmethod
+    def _is_postgres(cls, value: SecretStr | None) -> SecretStr | None:
+        return _with_scheme(value, ("postgresql", "postgres"))
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_redis(cls, value: SecretStr | None) -> SecretStr | None:
+        return _with_scheme(value, ("redis", "rediss", "unix"))
+
     @field_validator("encryption_keys")
     @classmethod
     def _are_keys(cls, value: SecretStr | None) -> SecretStr | None:
@@ -228,3 +238,9 @@ def _contradictions(settings: Settings) -> list[str]:
         ),
     )
     return [text for broken, text in rules if broken]
+
+
+def _with_scheme(url: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:
+    if url is not None and url.get_secret_value().partition("://")[0] not in schemes:
+        raise ValueError(f"must begin with {' or '.join(f'{s}://' for s in schemes)}")
+    return url

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 import migrations
+from app.runtime.errors import StoreUnavailable
 from app.storage.engine import Engine
 
 _LOCK: Final = 0x5375_7265_666F_6F74
@@ -27,10 +28,19 @@ _IDLE_HOLDER: Final = "30s"
 
 
 async def migrate(dsn: str) -> None:
-    """Run the revisions which the database lacks."""
+    """Run the revisions which the database lacks.
+
+    Raises:
+        StoreUnavailable: when no connection can be made; it says why.
+
+    """
 
     async def connect() -> asyncpg.Connection:
-        return await asyncpg.connect(dsn, statement_cache_size=0)
+        try:
+            return await asyncpg.connect(dsn, statement_cache_size=0)
+        except (OSError, ValueError, asyncpg.PostgresError) as error:
+            reason = str(error) or type(error).__name__
+            raise StoreUnavailable(f"the database cannot be reached: {reason}") from error
 
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
     try:

@@ -258,7 +258,15 @@ async def test_ctrl_c_leaves_the_session_running(service: FakeService) -> None:
     service.streams = [[*until_answer().events, Rest()]]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "app.cli.main", "run", "Pay", "--follow"),
+        # A shell that runs this suite in the background has its children ignore Ctrl-C.
+        *(
+            "-c",
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "from app.cli.main import main; main()",
+            "run",
+            "Pay",
+            "--follow",
+        ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "SUREFOOT_URL": service.url, "PYTHONUNBUFFERED": "1"},

@@ -135,8 +135,11 @@ async def test_valkey_comes_back_empty_at_the_same_address() -> None:
 
 
 _HOLDER = """
-import asyncio, sys
+import asyncio, signal, sys
 from pathlib import Path
+
+# A shell that runs this suite in the background has its children ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from app.devstack import DevStack
 
 async def main():

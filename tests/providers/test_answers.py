@@ -269,3 +269,12 @@ async def test_a_flood_after_a_whole_answer_is_not_taken() -> None:
     flood = (item for _ in range(1000) for item in (b"x" * 65536, Delay()))
     reply = await ask(stream(ended, *flood, finish=None, done=False))
     assert reply.text == "whole"
+
+
+@pytest.mark.case("C082")
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+async def test_a_text_beyond_all_measure_is_no_answer(field: str) -> None:
+    pieces = [{field: "x" * 100_000} for _ in range(10)]
+    assert len((await ask(stream(*pieces))).text) in {0, 1_000_000}
+    failure = await refusal(stream(*pieces, {field: "x"}))
+    assert "more than 1,000,000 characters" in str(failure)

@@ -226,3 +226,12 @@ def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "@db:5432/x" in shown
     assert "canary" not in repr(loaded)
     assert set(loaded.settings.secrets()) >= {"canary-1", "canary-3", "canary-5", KEY}
+
+
+def test_urls_of_other_servers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, a process began to serve and waited for such a database without end."""
+    _set(monkeypatch, DATABASE_URL="mysql://canary@db/x", REDIS_URL="http://canary")
+    faults = _faults()
+    assert "SUREFOOT_DATABASE_URL: must begin with postgresql:// or postgres://" in faults
+    assert "SUREFOOT_REDIS_URL: must begin with redis://" in faults
+    assert "canary" not in faults
