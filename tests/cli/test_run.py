@@ -254,15 +254,22 @@ async def test_an_answer_of_something_else_is_not_a_session(
     assert "SUREFOOT_URL" in ran.err
 
 
+# A shell that runs this suite in the background has its children ignore Ctrl-C.
+_INTERRUPTIBLE = """
+import signal
+from app.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
 async def test_ctrl_c_leaves_the_session_running(service: FakeService) -> None:
     service.streams = [[*until_answer().events, Rest()]]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        # A shell that runs this suite in the background has its children ignore Ctrl-C.
         *(
             "-c",
-            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-            "from app.cli.main import main; main()",
+            _INTERRUPTIBLE,
             "run",
             "Pay",
             "--follow",

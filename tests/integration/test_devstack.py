@@ -134,6 +134,16 @@ async def test_valkey_comes_back_empty_at_the_same_address() -> None:
         assert valkey.running
 
 
+@pytest.fixture
+def own_tmp(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder of the test's own: servers of other runs are not counted in it."""
+    own = folder / "tmp"
+    own.mkdir()
+    own.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+    return own
+
+
 _HOLDER = """
 import asyncio, signal, sys
 from pathlib import Path
@@ -152,11 +162,14 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("sign", ["SIGINT", "SIGTERM", "SIGKILL"])
-async def test_servers_end_with_the_process_that_started_them(folder: Path, sign: str) -> None:
+async def test_servers_end_with_the_process_that_started_them(
+    folder: Path, own_tmp: Path, sign: str
+) -> None:
     before = set(_socket_folders())
     holder = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _HOLDER, str(folder)),
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(own_tmp)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
@@ -220,13 +233,8 @@ async def test_a_cluster_half_made_is_made_again(folder: Path) -> None:
     assert not half.exists()
 
 
-async def test_a_cancelled_start_leaves_no_server(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = folder / "tmp"  # so that servers of other runs on this machine are not counted
-    own.mkdir()
-    own.chmod(0o755)
-    monkeypatch.setattr(tempfile, "tempdir", str(own))
+@pytest.mark.usefixtures("own_tmp")
+async def test_a_cancelled_start_leaves_no_server(folder: Path) -> None:
     before = set(_socket_folders())
     pid_file = folder / "postgres" / "postmaster.pid"
     for delay in (0.0, 0.1, 0.3, 0.6):
