@@ -177,9 +177,10 @@ class Follower:
                         cursor = frame.seq or cursor
                     patience_s = self._patience_s
                 else:
-                    frames, cursor, whole = _in_order(items, cursor, cipher)
-                    for frame in frames:
-                        yield frame
+                    fresh, cursor, whole = _in_order(items, cursor)
+                    for item in fresh:  # opened one by one: a reader may stall at any of them
+                        kind = "delta" if item.seq is None else item.type
+                        yield _frame(kind, item.seq, item.payload, cipher)
                     if not whole:
                         items = None
                         continue
@@ -258,18 +259,16 @@ def _frame(kind: str, seq: int | None, payload: bytes, cipher: SessionCipher | N
     return Frame(kind, seq, cipher.open(payload, context))
 
 
-def _in_order(
-    items: list[LiveEvent], cursor: int, cipher: SessionCipher | None
-) -> tuple[list[Frame], int, bool]:
-    """Return the frames that follow the cursor, the new cursor, and False at a gap."""
-    frames: list[Frame] = []
+def _in_order(items: list[LiveEvent], cursor: int) -> tuple[list[LiveEvent], int, bool]:
+    """Return the events that follow the cursor, the new cursor, and False at a gap."""
+    fresh: list[LiveEvent] = []
     seen = [n for n, item in enumerate(items) if item.seq is not None and item.seq <= cursor]
     for item in items[seen[-1] + 1 :] if seen else items:  # deltas of what was read are stale
         if item.seq is None:
-            frames.append(_frame("delta", None, item.payload, cipher))
+            fresh.append(item)
         elif item.seq == cursor + 1:
             cursor = item.seq
-            frames.append(_frame(item.type, item.seq, item.payload, cipher))
+            fresh.append(item)
         elif item.seq > cursor:
-            return frames, cursor, False
-    return frames, cursor, True
+            return fresh, cursor, False
+    return fresh, cursor, True
