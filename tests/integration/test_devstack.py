@@ -139,7 +139,7 @@ def own_tmp(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A temporary folder of the test's own: servers of other runs are not counted in it."""
     own = folder / "tmp"
     own.mkdir()
-    own.chmod(0o755)
+    own.chmod(0o1777)  # as a temporary folder is
     monkeypatch.setattr(tempfile, "tempdir", str(own))
     return own
 
