@@ -80,6 +80,9 @@ class Service:
         """Let `work` hand its sessions over and return; from here on the process is not ready."""
         self.draining.set()
         if self.worker is not None:
+            if self.worker.owned:
+                detail = f"waiting for running steps, up to {self.settings.drain_s:g} s"
+                self.observer.log("drain.waits", detail=detail)
             self.worker.drain()
 
     async def _schema_came(self) -> bool:

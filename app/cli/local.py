@@ -35,7 +35,8 @@ def _run(name: str, *args: object, module: str = "app.main") -> typer.Exit:
     try:
         return typer.Exit(found(*args))
     except wrong as error:
-        raise CliError(str(error), todo="`surefoot settings` shows what is set.") from None
+        todo = getattr(error, "todo", "`surefoot settings` shows what is set.")
+        raise CliError(str(error), todo=todo) from None
 
 
 def dev(

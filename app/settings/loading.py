@@ -30,6 +30,16 @@ class SettingsError(Exception):
         self.faults = tuple(faults)
 
 
+class StartError(SettingsError):
+    """What was found does not let this process start; `todo` says what does."""
+
+    def __init__(self, happened: str, todo: str) -> None:
+        """Keep both: a line each."""
+        Exception.__init__(self, happened)
+        self.faults = (happened,)
+        self.todo = todo
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """Settings, where each comes from, and what looks like a mistake but is none that stops."""

@@ -133,10 +133,14 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        faults = _contradictions(self)
+        faults = self.contradictions()
         if faults:
             raise ValueError("\n".join(faults))
         return self
+
+    def contradictions(self) -> list[str]:
+        """Return which settings do not go together; a copy with changes is to ask again."""
+        return _contradictions(self)
 
     @property
     def loopback(self) -> bool:
@@ -208,6 +212,15 @@ def _contradictions(settings: Settings) -> list[str]:
         (
             settings.llm_base_url is not None and settings.llm_model is None,
             "SUREFOOT_LLM_BASE_URL is set without SUREFOOT_LLM_MODEL: name the model to ask for",
+        ),
+        (
+            settings.llm_model is not None
+            and settings.llm_base_url is None
+            and settings.models_file is None,
+            (
+                "SUREFOOT_LLM_MODEL is set without SUREFOOT_LLM_BASE_URL: say which endpoint "
+                "serves it, such as https://api.openai.com/v1"
+            ),
         ),
         (
             settings.auth_on and settings.admin_key is None,

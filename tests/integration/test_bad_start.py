@@ -4,11 +4,13 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from app.devstack.lock import folder_lock
 from tests.integration.process import ROOT
 from tests.integration.stack import free_port
 
@@ -54,6 +56,18 @@ async def test_what_cannot_start_says_why(tmp_path: Path) -> None:
     assert "is a file" in await said(await start(*data, str(file)))
     assert "cannot be made" in await said(await start(*data, str(file / "below")))
     assert "cannot be reached" in await said(await start("migrate", **NOWHERE))
+
+
+@pytest.mark.req("OPS-3")
+async def test_dev_says_what_is_in_its_way(tmp_path: Path) -> None:
+    data = ("dev", "--port", "0", "--data", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    with folder_lock(tmp_path / "data" / "lock"):
+        assert "in use" in await said(await start(*data))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = ("dev", "--data", str(tmp_path / "data"), "--port", str(other.getsockname()[1]))
+        assert "SUREFOOT_PORT" in await said(await start(*taken))
+    assert "SUREFOOT_ADMIN_KEY" in await said(await start(*data, "--host", "0.0.0.0"))  # noqa: S104 - refused
 
 
 @pytest.mark.req("OPS-4")

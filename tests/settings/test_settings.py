@@ -103,6 +103,13 @@ def test_a_base_url_without_a_model_refuses_to_start(monkeypatch: pytest.MonkeyP
     assert load().settings.llm_model == "gpt-x"
 
 
+def test_a_model_without_a_base_url_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    _set(monkeypatch, LLM_MODEL="gpt-x")
+    assert "SUREFOOT_LLM_BASE_URL" in _faults()
+    _set(monkeypatch, MODELS_FILE="models.json")
+    assert load().settings.llm_model == "gpt-x"
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
 def test_a_loopback_bind_is_open_by_default(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     _set(monkeypatch, HOST=host)

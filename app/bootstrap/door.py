@@ -1,0 +1,122 @@
+"""The door of a server process: the sockets it listens on, and what `dev` says once it is open."""
+
+import errno
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from app.settings import Settings, StartError
+
+_DEFAULT: Final = "http://127.0.0.1:8080"
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - read, not bound
+_TASK: Final = "a product costs 299, 20 % off, then minus 50, how much is it?"
+
+
+@contextmanager
+def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
+    """Bind every address of a host, without listening yet.
+
+    Raises:
+        StartError: when the port is taken or the address is none of this machine's.
+
+    """
+    with ExitStack() as stack:
+        sockets: list[socket.socket] = []
+        try:
+            for family, address in _addresses(host, port):
+                sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                if _bind(sock, address):
+                    sockets.append(sock)
+        except OSError as error:
+            raise _refusal(host, port, error) from None
+        if not sockets:
+            raise _refusal(host, port, OSError(errno.EADDRNOTAVAIL, "no address of this machine"))
+        yield sockets
+
+
+def port_of(sockets: list[socket.socket]) -> int:
+    """Return the port that was bound, also where 0 was asked for."""
+    return int(sockets[0].getsockname()[1])
+
+
+def _addresses(
+    host: str, port: int
+) -> Iterator[tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]]:
+    found = socket.getaddrinfo(
+        host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    # Each family would get another port where the system chooses.
+    for family, _, _, _, address in found if port else found[:1]:
+        if family in {socket.AF_INET, socket.AF_INET6}:
+            yield family, address  # type: ignore[misc] # of these two families
+
+
+def _bind(sock: socket.socket, address: tuple[str, int] | tuple[str, int, int, int]) -> bool:
+    """Bind; False where the machine lacks this address, as `::1` without IPv6."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    try:
+        sock.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            return False
+        raise
+    return True
+
+
+def _refusal(host: str, port: int, error: OSError) -> StartError:
+    if error.errno == errno.EADDRINUSE:
+        return StartError(
+            f"Surefoot cannot start: port {port} on {host} is in use by another process.",
+            "Stop that one, or choose another port with SUREFOOT_PORT (`dev` also takes --port).",
+        )
+    return StartError(
+        f"Surefoot cannot start: it cannot listen on {host} port {port} ({error.strerror}).",
+        "SUREFOOT_HOST and SUREFOOT_PORT say where (`dev` also takes --host and --port).",
+    )
+
+
+def greeting(settings: Settings, port: int, started_as: str) -> str:
+    """Return what `dev` says: where it serves, with which model, and commands that work there."""
+    host = _EVERYWHERE.get(settings.host, settings.host).strip("[]")
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    command = command_name(started_as) + ("" if url == _DEFAULT else f" --url {url}")
+    key, header = "", ""
+    if settings.auth_on:
+        key = "\n  export SUREFOOT_API_KEY=…        # the value of SUREFOOT_ADMIN_KEY"
+        header = ' -H "authorization: Bearer $SUREFOOT_API_KEY"'
+    return f"""
+Surefoot serves {url} with {_model(settings)}.
+
+Try next, in another terminal:{key}
+  {command} run --follow "{_TASK}"
+  curl -s {url}/v1/sessions -H 'content-type: application/json' -H 'prefer: wait=10'{header} \\
+    -d '{{"task": "{_TASK}"}}'
+  open {url}/docs
+
+"""
+
+
+def _model(settings: Settings) -> str:
+    if settings.llm_model is not None and settings.llm_base_url is not None:
+        return settings.llm_model
+    if settings.models_file is not None:
+        return f"the models of {settings.models_file}"
+    return "the built-in demo model (set SUREFOOT_LLM_BASE_URL for a real one)"
+
+
+def command_name(started_as: str) -> str:
+    """Return how to call the command from the same folder, given how it was called."""
+    path = Path(started_as)
+    if path.name != "surefoot":
+        return "python -m app.cli.main"
+    on_path = shutil.which("surefoot")
+    if on_path is not None and Path(on_path).resolve() == path.resolve():
+        return "surefoot"
+    here = Path.cwd()
+    whole = here / path
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
