@@ -1,6 +1,7 @@
 """Small adapters between rooms that do not know each other."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from app.api.deps import ParsedTool
 from app.core.events import PromptRef
 from app.live.link import Link
 from app.prompts.catalog import PackagedPrompts
-from app.runtime.errors import StoreUnavailable
+from app.runtime.errors import LiveUnavailable, StoreUnavailable
 from app.runtime.ports import Tokens
 from app.runtime.refusals import FieldFault, Invalid, NotSupported
 from app.runtime.worker import Worker
@@ -64,7 +65,7 @@ class Readiness:
         checks: dict[str, object] = {
             "draining": self.draining.is_set(),
             "schema": await schema_is_there(self.engine),
-            "redis": not self.link.broken,
+            "redis": await redis_answers(self.link),
         }
         ready = bool(checks["schema"]) and not self.draining.is_set()
         if self.worker is not None:
@@ -92,7 +93,21 @@ class Scraped:
 
 async def schema_is_there(engine: Engine) -> bool:
     """Return whether the database can be reached and has this release's schema."""
+    return await schema_lacking(engine) is None
+
+
+async def schema_lacking(engine: Engine) -> str | None:
+    """Return why no session can run on this database yet; None when it can."""
     try:
-        return await schema_current(engine)
-    except StoreUnavailable:
-        return False
+        current = await schema_current(engine)
+    except StoreUnavailable as error:
+        return f"the database at SUREFOOT_DATABASE_URL cannot be reached: {error}"
+    return None if current else "the database lacks this release's schema: run `surefoot migrate`"
+
+
+async def redis_answers(link: Link) -> bool:
+    """Return whether Redis answered last; one that was never asked is asked now."""
+    if not link.reached and not link.broken:
+        with contextlib.suppress(LiveUnavailable):
+            await link.run([("PING",)])
+    return link.reached and not link.broken

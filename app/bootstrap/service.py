@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from app.api.app import Application
-from app.bootstrap.edges import schema_is_there
+from app.bootstrap.edges import schema_lacking
 from app.bootstrap.parts import open_parts
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
@@ -87,13 +87,14 @@ class Service:
 
     async def _schema_came(self) -> bool:
         """Return once the schema is there; False when the process is to stop before that."""
-        told = False
+        told: str | None = None
         while not self.draining.is_set():
-            if await schema_is_there(self._engine):
+            lacking = await schema_lacking(self._engine)
+            if lacking is None:
                 return True
-            if not told:
-                self.observer.log("schema.awaited", detail="run `surefoot migrate`")
-                told = True
+            if told != lacking:
+                self.observer.log("schema.awaited", level="warning", detail=lacking)
+                told = lacking
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SCHEMA_POLL_S):
                     await self.draining.wait()

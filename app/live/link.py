@@ -54,6 +54,7 @@ class Link:
         self._redis = Redis.from_pool(pool)
         self._pause_s = _FIRST_PAUSE_S
         self._closed_until_s = 0.0
+        self._reached = False
         self._waiting: deque[tuple[Sequence[Command], _Answers | None]] = deque()
         self._something = asyncio.Event()
         self._group = asyncio.TaskGroup()
@@ -74,6 +75,11 @@ class Link:
     def broken(self) -> bool:
         """Return whether calls fail at once now, because one failed a moment ago."""
         return self.clock.boot_s() < self._closed_until_s
+
+    @property
+    def reached(self) -> bool:
+        """Return whether Redis has answered this process at all."""
+        return self._reached
 
     def mend(self) -> None:
         """Let calls through again: Redis was just seen alive."""
@@ -131,6 +137,7 @@ class Link:
             for _, answers in batch:
                 _fail(answers, error)
             return
+        self._reached = True
         self._pause_s = _FIRST_PAUSE_S
         at = 0
         for commands, answers in batch:

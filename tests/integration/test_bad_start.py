@@ -81,6 +81,7 @@ async def test_a_process_that_waits_for_its_schema_ends_when_told_to(role: str) 
     async with asyncio.timeout(60):
         async for line in process.stdout:
             if b"schema.awaited" in line:
+                assert b"cannot be reached" in line
                 break
         process.send_signal(signal.SIGTERM)
         rest = await process.stdout.read()
