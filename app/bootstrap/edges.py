@@ -9,7 +9,7 @@ from app.api.deps import ParsedTool
 from app.core.events import PromptRef
 from app.live.link import Link
 from app.prompts.catalog import PackagedPrompts
-from app.runtime.errors import LiveUnavailable, StoreUnavailable
+from app.runtime.errors import LiveUnavailable, StoreRefused, StoreUnavailable
 from app.runtime.ports import Tokens
 from app.runtime.refusals import FieldFault, Invalid, NotSupported
 from app.runtime.worker import Worker
@@ -100,7 +100,7 @@ async def schema_lacking(engine: Engine) -> str | None:
     """Return why no session can run on this database yet; None when it can."""
     try:
         current = await schema_current(engine)
-    except StoreUnavailable as error:
+    except (StoreUnavailable, StoreRefused) as error:  # a wrong password is mended outside
         return f"the database at SUREFOOT_DATABASE_URL cannot be reached: {error}"
     return None if current else "the database lacks this release's schema: run `surefoot migrate`"
 

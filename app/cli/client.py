@@ -5,6 +5,8 @@ safe to send again (a GET, a PUT, a POST with its idempotency key) is sent again
 breaks; a connection that is refused is reported at once.
 """
 
+import os
+import shlex
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +40,13 @@ _TODO: Final = {
     503: "The service is not ready for this yet; `GET /readyz` says why. Try again shortly.",
 }
 
+
+def command(url: str) -> str:
+    """Return how to call this command so that it speaks to the same service."""
+    asked = os.environ.get("SUREFOOT_URL") or DEFAULT_URL
+    return "surefoot" if url == asked.rstrip("/") else f"surefoot --url {shlex.quote(url)}"
+
+
 Pause = Callable[[float], None]
 
 
@@ -54,6 +63,7 @@ class Service:
             )
         self.url = url.rstrip("/")
         self.pause = pause
+        self.has_key = bool(api_key)
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._client = httpx2.Client(
             base_url=self.url,

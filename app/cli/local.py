@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.options import AsJson
+from app.cli.options import OneJson
 from app.cli.outcome import CliError
 from app.cli.values import Record, compact, record, text
 from app.cli.views import console_for_output, note, write_line
@@ -64,7 +64,7 @@ def migrate() -> None:
     raise _run("migrate")
 
 
-def settings(*, as_json: AsJson = False) -> None:
+def settings(*, as_json: OneJson = False) -> None:
     """Show every setting, its value and where it comes from; secrets as asterisks."""
     room = importlib.import_module("app.settings")
     try:

@@ -35,6 +35,7 @@ AsJson = Annotated[
     bool,
     typer.Option("--json", help="JSON: with --follow a line an event, then the session."),
 ]
+OneJson = Annotated[bool, typer.Option("--json", help="Write it as one JSON object.")]
 MaxSteps = Annotated[
     int | None, typer.Option(min=1, max=100, help="Most steps of a turn.", rich_help_panel=_LIMITS)
 ]

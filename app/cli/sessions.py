@@ -1,12 +1,14 @@
-"""`run`, `resume`, `trace`, `cancel`: sessions, over HTTP."""
+"""`run`, `resume`, `verify`, `trace`, `cancel`: sessions, over HTTP."""
 
+import json
 import sys
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from app.cli.client import Service
+from app.cli.client import Service, command
 from app.cli.follow import advice, follow, report
 from app.cli.lines import outcome_line
 from app.cli.options import (
@@ -14,6 +16,7 @@ from app.cli.options import (
     Follow,
     MaxCost,
     MaxSteps,
+    OneJson,
     SessionId,
     TokenBudget,
     TotalTimeout,
@@ -29,6 +32,13 @@ Tools = Annotated[
     list[str] | None,
     typer.Option("--tool", metavar="NAME", help="A tool it may use; again for more. Else all."),
 ]
+
+
+class Happened(StrEnum):
+    """What a person found out about a call in doubt."""
+
+    HAPPENED = "happened"
+    DID_NOT_HAPPEN = "did_not_happen"
 
 
 def run(
@@ -91,7 +101,7 @@ def resume(
         watch(service, session, after=after, shown=follow, as_json=as_json)
 
 
-def trace(context: typer.Context, session_id: SessionId, *, as_json: AsJson = False) -> None:
+def trace(context: typer.Context, session_id: SessionId, *, as_json: OneJson = False) -> None:
     """Show everything a session did: its turns and steps as a tree, tokens as a table."""
     console = console_for_output()
     with target(context).connect() as service:
@@ -103,7 +113,7 @@ def trace(context: typer.Context, session_id: SessionId, *, as_json: AsJson = Fa
         print_trace(console, session, events)
 
 
-def cancel(context: typer.Context, session_id: SessionId, *, as_json: AsJson = False) -> None:
+def cancel(context: typer.Context, session_id: SessionId, *, as_json: OneJson = False) -> None:
     """Cancel what a session is doing, and wait until it has settled."""
     console = console_for_output()
     with target(context).connect() as service:
@@ -113,6 +123,37 @@ def cancel(context: typer.Context, session_id: SessionId, *, as_json: AsJson = F
     else:
         status, reason = text(session.get("status")), text(session.get("stop_reason"))
         console.print(Text(f"{session_id} ") + outcome_line(status, reason))
+
+
+def verify(
+    context: typer.Context,
+    session_id: SessionId,
+    call_id: Annotated[str, typer.Argument(metavar="CALL_ID", help="The call in doubt.")],
+    outcome: Annotated[Happened, typer.Argument(help="What became of it.")],
+    *,
+    output: Annotated[
+        str | None, typer.Option(metavar="JSON", help="What it returned, where that is known.")
+    ] = None,
+    follow: Follow = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a call of unknown outcome happened, and go on with the session."""
+    body: dict[str, object] = {"call_id": call_id, "outcome": outcome.value}
+    if output is not None:
+        body["output"] = _json(output)
+    with target(context).connect() as service:
+        session = service.get(_path(session_id))
+        service.post(f"{_path(session_id)}/verifications", body)
+        after = integer(session.get("last_seq"))
+        watch(service, session, after=after, shown=follow, as_json=as_json)
+
+
+def _json(given: str) -> object:
+    try:
+        return json.loads(given)
+    except ValueError:
+        todo = "A text wants quotes inside: --output '\"paid\"'"
+        raise CliError("--output is not JSON.", todo=todo) from None
 
 
 def watch(service: Service, session: Record, *, after: int, shown: bool, as_json: bool) -> None:
@@ -131,12 +172,12 @@ def watch(service: Service, session: Record, *, after: int, shown: bool, as_json
             followed = follow(service, session_id, after=after, view=view)
     except KeyboardInterrupt:
         note(
-            f"No longer watching; {session_id} goes on. See it with `surefoot trace "
-            f"{session_id}`, end it with `surefoot cancel {session_id}`."
+            f"No longer watching; {session_id} goes on. See it with `{command(service.url)} trace "
+            f"{session_id}`, end it with `{command(service.url)} cancel {session_id}`."
         )
         raise typer.Exit(Exit.INTERRUPTED) from None
     report(console, followed, follow=shown, as_json=as_json)
-    if hint := advice(followed):
+    if hint := advice(followed, service, follow=shown or as_json):
         note(hint)
     raise typer.Exit(followed.exit_code)
 
@@ -166,7 +207,7 @@ def _task(given: str) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (run, resume):
-        app.command(epilog=EXIT_CODES)(command)
+    for watching in (run, resume, verify):
+        app.command(epilog=EXIT_CODES)(watching)
     app.command()(trace)
     app.command()(cancel)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.client import Service
-from app.cli.options import AsJson, target
+from app.cli.options import OneJson, target
 from app.cli.outcome import CliError, Exit, ServiceError
 from app.cli.values import Record, brief, clean, compact, integer, record, records, text
 from app.cli.views import console_for_output, note, write_line
@@ -51,7 +51,7 @@ def add(
 
 
 @tools.command("list")
-def list_tools(context: typer.Context, *, as_json: AsJson = False) -> None:
+def list_tools(context: typer.Context, *, as_json: OneJson = False) -> None:
     """List the tools of the service."""
     console = console_for_output()
     with target(context).connect() as service:

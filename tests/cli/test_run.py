@@ -131,6 +131,17 @@ async def test_a_failure_is_told_with_its_kind(service: FakeService, surefoot: S
     assert "surefoot trace ses_1" in ran.err
 
 
+async def test_a_failure_is_told_without_follow_too(
+    service: FakeService, surefoot: Surefoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = {"kind": "unavailable", "message": "The endpoint refuses connections."}
+    finished(service, "failed", reason="model_unavailable", error=error)
+    monkeypatch.delenv("SUREFOOT_URL")
+    ran = await surefoot("--url", service.url, "run", "Pay")
+    assert "unavailable: The endpoint refuses connections." in ran.err
+    assert f"surefoot --url {service.url} trace ses_1" in ran.err
+
+
 async def test_a_run_that_waits_ends_with_6_and_says_for_what(
     service: FakeService, surefoot: Surefoot
 ) -> None:
@@ -143,6 +154,8 @@ async def test_a_run_that_waits_ends_with_6_and_says_for_what(
     assert ran.code == 6
     assert "ses_1 waits: verification" in ran.err
     assert 'pay {"amount":5}' in ran.err
+    assert "surefoot verify ses_1 t1_c1_1 happened" in ran.err
+    assert f"{service.url}/v1/sessions/ses_1/verifications" in ran.err
 
 
 async def test_a_broken_stream_is_taken_up_where_it_broke(

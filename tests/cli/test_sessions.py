@@ -115,3 +115,19 @@ async def test_cancel_writes_what_it_settled_on(service: FakeService, surefoot: 
     assert (ran.code, ran.out) == (0, "ses_1 cancelled · cancelled\n")
     ran = await surefoot("cancel", "ses_1", "--json")
     assert json.loads(ran.out)["status"] == "cancelled"
+
+
+async def test_a_verification_is_sent_and_the_session_watched(
+    service: FakeService, surefoot: Surefoot
+) -> None:
+    path = "POST /v1/sessions/ses_1/verifications"
+    service.answers[path] = [Answer(202, {"id": "ses_1", "status": "running"})]
+    service.streams = [golden()]
+    service.session = {"status": "completed", "last_seq": 0}
+    ran = await surefoot("verify", "ses_1", "t1_c1_1", "happened", "--output", '{"receipt": 17}')
+    (seen,) = service.of("POST", "/v1/sessions/ses_1/verifications")
+    assert seen.body == {"call_id": "t1_c1_1", "outcome": "happened", "output": {"receipt": 17}}
+    assert ran.code == 0
+    ran = await surefoot("verify", "ses_1", "t1_c1_1", "happened", "--output", "paid")
+    assert (ran.code, "not JSON" in ran.err) == (2, True)
+    assert (await surefoot("verify", "ses_1", "t1_c1_1", "maybe")).code == 2
