@@ -6,7 +6,6 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST_ARGS ?=
-# 1: the size budgets gate; 0: what is over them is only said.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-fast check format openapi migrate bench requirements lock upgrade audit docs diagram clean
@@ -21,6 +20,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@want=$$(cat pyproject.toml requirements.lock | $(PYTHON) -c 'import hashlib,sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'); \
 	if [ "$$(cat $(STAMP) 2>/dev/null)" = "$$want" ]; then touch $(STAMP); exit 0; fi; \
 	set -e; \
+	echo 'installing into $(VENV), about a minute'; \
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Surefoot needs Python 3.11 or newer")'; \
 	[ -x $(BIN)/python ] && $(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV); \
 	$(BIN)/python -m pip install --quiet --no-input --require-hashes -r requirements.lock; \

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.table import Table
@@ -14,6 +14,12 @@ from app.cli.options import OneJson
 from app.cli.outcome import CliError
 from app.cli.values import Record, compact, record, text
 from app.cli.views import console_for_output, note, write_line
+
+_OF_THE_CLIENT: Final = """\
+Not settings of the service, but read from the environment too:
+  SUREFOOT_CONFIG   a file of settings (TOML, YAML or JSON), below the environment
+  SUREFOOT_URL      the service that the command line speaks to
+  SUREFOOT_API_KEY  the key that the command line sends"""
 
 
 class Role(StrEnum):
@@ -80,6 +86,7 @@ def settings(*, as_json: OneJson = False) -> None:
         write_line(console_for_output(), compact(shown))
     else:
         console_for_output().print(_table(shown))
+        note(_OF_THE_CLIENT)
 
 
 def _table(shown: Record) -> Table:

@@ -20,6 +20,11 @@ from app.core.events import Limits
 
 PREFIX: Final = "SUREFOOT_"
 _KEY_BYTES: Final = 32
+_ADMIN_KEY_LEAST: Final = 16
+_NETWORKS: Final = (
+    "must be networks in CIDR form with commas between, such as 127.0.0.0/8,10.1.0.0/16 "
+    "(no bits set after the prefix)"
+)
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -41,7 +46,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=0, le=65535)
     auth: Literal["on", "off"] | None = None
-    admin_key: SecretStr | None = Field(None, min_length=16)
+    admin_key: SecretStr | None = None
     encryption_keys: SecretStr | None = None
     body_limit: int = Field(1024 * 1024, ge=1024)
     stream_ping_s: float = Field(15.0, ge=1, le=300)
@@ -93,7 +98,19 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
-            return [part.strip() for part in value.split(",") if part.strip()]
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if not isinstance(value, list | tuple):
+            raise ValueError(_NETWORKS)  # noqa: TRY004 - pydantic turns this one into a fault
+        try:
+            return [ipaddress.ip_network(part) for part in value]
+        except ValueError:
+            raise ValueError(_NETWORKS) from None
+
+    @field_validator("admin_key")
+    @classmethod
+    def _is_long(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < _ADMIN_KEY_LEAST:
+            raise ValueError(f"must have {_ADMIN_KEY_LEAST} characters or more")
         return value
 
     @field_validator("auth", "log_level", "log_format", "pooler", mode="before")

@@ -91,7 +91,9 @@ async def test_settings_are_shown_with_their_source(
         ["setting", "value", "from"],
         ["SUREFOOT_PORT", "8080", "default"],
     ]
-    assert ran.err == "warning: SUREFOOT_PROT: there is no such setting\n"
+    assert ran.err.startswith("warning: SUREFOOT_PROT: there is no such setting\n")
+    assert "SUREFOOT_URL" in ran.err
+    assert "SUREFOOT_API_KEY" in ran.err
     assert json.loads((await surefoot("settings", "--json")).out) == shown
 
 

@@ -103,6 +103,21 @@ def test_a_base_url_without_a_model_refuses_to_start(monkeypatch: pytest.MonkeyP
     assert load().settings.llm_model == "gpt-x"
 
 
+def test_a_short_admin_key_is_said_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    _set(monkeypatch, ADMIN_KEY="short")
+    assert "SUREFOOT_ADMIN_KEY: must have 16 characters or more" in _faults()
+
+
+@pytest.mark.parametrize("value", ["here", "127.0.0.1/8", "10.0.0.0/8,,x"])
+def test_a_wrong_network_is_one_line_with_an_example(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    _set(monkeypatch, EGRESS_ALLOW=value)
+    said = _faults()
+    assert said.count("SUREFOOT_EGRESS_ALLOW") == 1
+    assert "127.0.0.0/8" in said
+
+
 def test_a_model_without_a_base_url_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     _set(monkeypatch, LLM_MODEL="gpt-x")
     assert "SUREFOOT_LLM_BASE_URL" in _faults()
