@@ -63,7 +63,7 @@ async def test_dev_says_what_is_in_its_way(tmp_path: Path) -> None:
     data = ("dev", "--port", "0", "--data", str(tmp_path / "data"))
     (tmp_path / "data").mkdir()
     with folder_lock(tmp_path / "data" / "lock"):
-        assert "in use" in await said(await start(*data))
+        assert f"in use by process {os.getpid()}" in await said(await start(*data))
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = ("dev", "--data", str(tmp_path / "data"), "--port", str(other.getsockname()[1]))
         assert "SUREFOOT_PORT" in await said(await start(*taken))
