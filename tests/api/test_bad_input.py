@@ -393,7 +393,7 @@ async def test_a_session_sealed_with_a_key_that_is_not_here(
         raise KeyMissing("The encryption key 'k2' is not configured.")
 
     monkeypatch.setattr(PlainKeyring, "unwrap", unwrap)
-    for path in (f"{URL}/{session_id}", f"{URL}/{session_id}/events", URL):
+    for path in (f"{URL}/{session_id}", f"{URL}/{session_id}/events"):
         answer = await client.get(path)
         assert (answer.status_code, answer.json()["type"]) == (503, "/problems/key-missing")
         assert "'k2'" in answer.json()["detail"]
