@@ -78,6 +78,11 @@ def _with(loaded: Loaded, values: Mapping[str, object]) -> Loaded:
 async def _dev(loaded: Loaded) -> int:
     settings = loaded.settings
     async with DevStack(settings.data) as stack:
+        for unused in stack.postgres.unused:
+            sys.stderr.write(
+                f"{stack.data} is new and starts empty; the database of an earlier folder at this "
+                f"path is kept, unused, in {unused}\n"
+            )
         keys = await asyncio.to_thread(make_dev_keys, stack.data / "keys")
         found = {
             "database_url": settings.database_url or SecretStr(stack.postgres.dsn),
