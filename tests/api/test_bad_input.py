@@ -316,10 +316,10 @@ async def test_harmless_filters(client: httpx2.AsyncClient, query: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
-        ("DELETE", "/v1/sessions", "GET, POST"),
-        ("OPTIONS", "/v1/sessions", "GET, POST"),
-        ("HEAD", "/v1/sessions", "GET, POST"),
-        ("BREW", "/v1/tools/x", "DELETE, GET, PUT"),
+        ("DELETE", "/v1/sessions", "GET, HEAD, POST"),
+        ("OPTIONS", "/v1/sessions", "GET, HEAD, POST"),
+        ("HEAD", "/v1/sessions/ses_00000000000000000000000000/stream", "GET"),
+        ("BREW", "/v1/tools/x", "DELETE, GET, HEAD, PUT"),
         ("GET", "/v1/tools/x/invoke", "POST"),
     ],
 )
