@@ -11,7 +11,8 @@ import pytest
 from app.runtime import follow as module
 from app.runtime.errors import StoreUnavailable
 from app.runtime.exchange import LiveEvent
-from app.runtime.follow import PING, Follower, Frame, Mailbox
+from app.runtime.follow import Follower, Mailbox
+from app.runtime.frames import PING, Frame
 from app.runtime.records import SealedEvent
 from app.runtime.sealing import DELTA_CONTEXT, event_context
 from tests.fakes.interposed import Faults, interposed

@@ -15,7 +15,7 @@ from app.api.routing import EventStreamResponse, Operation
 from app.api.shapes import EventList
 from app.api.sse import EventStream
 from app.core.lifecycle import ALIVE, Status
-from app.runtime.follow import opened
+from app.runtime.sealing import event_context
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """A page of the trace ends with the event that reaches this size, however many were asked for."""
@@ -37,7 +37,7 @@ class TraceRoutes:
         found = await self._services.sessions.get(TENANT, session_id)
         cipher = cipher_of(found)
         sealed = await self._services.journal.read(session_id, after, limit, PAGE_BYTES)
-        shown = [opened(event, cipher).payload for event in sealed]
+        shown = [cipher.open(event.payload, event_context(event.seq)) for event in sealed]
         last = sealed[-1].seq if sealed else after
         # What was written since the row was read is for a later request.
         return page(shown, to_json(last if sealed and last < found.row.head else None))
