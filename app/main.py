@@ -96,6 +96,11 @@ async def _dev(loaded: Loaded) -> int:
     # The port first: starting two servers only to find it taken costs the user seconds.
     with bound(settings.host, settings.port) as sockets:
         async with DevStack(settings.data) as stack:
+            for unused in stack.postgres.unused:
+                sys.stderr.write(
+                    f"{stack.data} is new and starts empty; the database of an earlier folder at "
+                    f"this path is kept, unused, in {unused}\n"
+                )
             keys = await asyncio.to_thread(make_dev_keys, stack.data / "keys")
             found = {
                 "database_url": settings.database_url or SecretStr(stack.postgres.dsn),

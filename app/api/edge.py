@@ -7,13 +7,13 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import Match, Route
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api import problems
 from app.api.deps import ApiServices
 from app.api.problems import HttpProblem
-from app.api.routing import Api
+from app.api.routing import Api, DirectRoute
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
 """Paths that need no key: they show nothing of anybody."""
@@ -25,10 +25,11 @@ _GONE: Final = 499
 
 
 class _Sent:
-    """Passes an answer on and remembers how far it got."""
+    """Passes an answer on, to a HEAD without its body, and remembers how far it got."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, *, bare: bool) -> None:
         self._send = send
+        self._bare = bare
         self.status = 0
         self.streaming = False
         self.finished = False
@@ -39,6 +40,8 @@ class _Sent:
         elif message["type"] == "http.response.body":
             self.streaming = bool(message.get("more_body"))
             self.finished = not self.streaming
+            if self._bare:
+                message = {**message, "body": b""}
         await self._send(message)
 
 
@@ -59,7 +62,7 @@ class Edge:
             await self._router(scope, receive, send)
             return
         began_s = self._services.clock.boot_s()
-        sent = _Sent(send)
+        sent = _Sent(send, bare=scope["method"] == "HEAD")
         try:
             await self._serve(scope, receive, sent)
         except ClientDisconnect:
@@ -135,6 +138,6 @@ def allowed(api: Api, scope: Scope) -> list[str]:
     """Return every method that some route takes at this path."""
     found: set[str] = set()
     for route in api.routes:
-        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
-            found |= route.methods or set()
+        if isinstance(route, DirectRoute) and route.matches(scope)[0] is not Match.NONE:
+            found |= route.takes
     return sorted(found)

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import override
 
@@ -49,18 +50,46 @@ class PageResponse(Response):
 
 
 class DirectRoute(APIRoute):
-    """A route whose endpoint answers by itself."""
+    """A route whose endpoint answers by itself. Where it takes GET it takes HEAD (RFC 9110, 9.1).
+
+    The document does not list HEAD, so it is not among `methods`; the edge leaves the body out.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., object], **options: object) -> None:
         """Describe the route to FastAPI, and serve it directly."""
         super().__init__(path, endpoint, **options)  # type: ignore[arg-type]
         answer = cast("Endpoint", endpoint)
+        # A stream has no end, so it has no headers that a client could want alone.
+        streams = options.get("response_class") is EventStreamResponse
+        self.heads = "GET" in (self.methods or ()) and not streams
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             response = await answer(Request(scope, receive, send))
             await response(scope, receive, send)
 
         self.app = serve
+
+    @property
+    def takes(self) -> set[str]:
+        """Return the methods that are served here."""
+        return {*(self.methods or ()), *(("HEAD",) if self.heads else ())}
+
+    @override
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        if match is Match.PARTIAL and self._is_head(scope):
+            match = Match.FULL
+        return match, found
+
+    @override
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._is_head(scope):
+            await self.app(scope, receive, send)
+        else:
+            await super().handle(scope, receive, send)
+
+    def _is_head(self, scope: Scope) -> bool:
+        return self.heads and scope["type"] == "http" and scope["method"] == "HEAD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,10 @@ class SessionOut(Shape):
     updated_at: Time
     ended_at: Time | None
     metadata: dict[str, str]
+    unreadable: Annotated[
+        bool,
+        Field(description="Present and true when the stored content cannot be opened here."),
+    ] = False
 
 
 class SessionList(Shape):

@@ -1,21 +1,23 @@
 """A session's trace as Server-Sent Events: frames to bytes, and the answer that sends them.
 
-    follow ──frames──► Outbox (bounded) ──one chunk of all that is ready──► send
+    follow ──frames──► Outbox (bounded) ──a slice of what is ready──► send
 
 The reader's speed is the outbox's: when it is full, following pauses, and what comes meanwhile is
 read from the journal later. The session never waits for a reader.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api import problems
 from app.runtime.errors import PortError, StoreUnavailable
-from app.runtime.follow import Frame
+from app.runtime.frames import Frame
 
 RETRY: Final = b"retry: 2000\n\n"
 PING: Final = b": ping\n\n"
@@ -29,11 +31,13 @@ DRAIN_S: Final = 2.0
 """How long a reader may take over the last chunk when the process is ending."""
 
 FULL_BYTES: Final = 256 * 1024
+SLICE_BYTES: Final = 64 * 1024
 HEADERS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-store"),
     (b"x-accel-buffering", b"no"),
 )
+_END: Final = b"\n\n"
 _CLOSED: Final = "session.closed"
 
 
@@ -46,25 +50,41 @@ def encode(frame: Frame) -> bytes:
     return b"event: %b\nid: %d\ndata: %b\n\n" % (frame.type.encode(), frame.seq, frame.payload)
 
 
+def pieces(frame: Frame) -> tuple[bytes, ...]:
+    """Return the parts of a frame on the wire; a large payload is not copied, for it is shared."""
+    whole = len(frame.payload) < SLICE_BYTES
+    if whole:
+        return (encode(frame),)
+    head = encode(replace(frame, payload=b"")).removesuffix(_END)
+    return head, frame.payload, _END
+
+
 class Outbox:
     """What was followed and not sent yet; bounded by bytes."""
 
     def __init__(self) -> None:
         """Start with the reconnection time, which every reader is told first."""
-        self._parts: list[bytes] = [RETRY]
-        self._size = 0
+        self._parts: deque[bytes] = deque([RETRY])
+        self._begun = 0  # how much of the first part was taken
+        self._size = len(RETRY)
         self._ready = asyncio.Event()
         self._room = asyncio.Event()
         self.over = False
         self.failed = False
 
+    @property
+    def drained(self) -> bool:
+        """Return whether nothing is left of a stream that has ended."""
+        return self.over and not self._parts
+
     async def put(self, frame: Frame) -> None:
-        """Add a frame; returns only when there is room for another."""
-        part = encode(frame)
-        self._parts.append(part)
-        self._size += len(part)
-        self._ready.set()
-        while self._size >= FULL_BYTES:
+        """Add a frame; returns only when there is room for another, after the end never."""
+        if not self.over:
+            parts = pieces(frame)
+            self._parts.extend(parts)
+            self._size += sum(map(len, parts))
+            self._ready.set()
+        while self.over or self._size >= FULL_BYTES:
             self._room.clear()
             await self._room.wait()
 
@@ -76,7 +96,9 @@ class Outbox:
     def fail(self, fault: bytes) -> None:
         """End with an event that says why; it has no id, so a reader comes back where it was."""
         self.failed = True
-        self._parts.append(b"event: error\ndata: %b\n\n" % fault)
+        part = b"event: error\ndata: %b\n\n" % fault
+        self._parts.append(part)
+        self._size += len(part)
         self.end()
 
     async def wait(self) -> None:
@@ -84,12 +106,23 @@ class Outbox:
         await self._ready.wait()
 
     def take(self) -> bytes:
-        """Return everything that is ready, as one chunk."""
-        self._ready.clear()
-        chunk = b"".join(self._parts)
-        self._parts.clear()
-        self._size = 0
-        self._room.set()
+        """Return what is ready as one chunk, at most a slice: a stalled reader holds no more."""
+        taken, left = [], SLICE_BYTES
+        while self._parts and left:
+            part = self._parts[0]
+            piece = part[self._begun : self._begun + left]
+            taken.append(piece)
+            left -= len(piece)
+            self._begun += len(piece)
+            if self._begun == len(part):
+                self._parts.popleft()
+                self._begun = 0
+        chunk = b"".join(taken)
+        self._size -= len(chunk)
+        if not self._parts and not self.over:
+            self._ready.clear()
+        if self._size < FULL_BYTES:
+            self._room.set()
         return chunk
 
 
@@ -164,8 +197,8 @@ async def _send_all(outbox: Outbox, send: Send, headers: Iterable[tuple[bytes, b
     start = {"type": "http.response.start", "status": 200, "headers": [*HEADERS, *headers]}
     await send(start)
     while True:
-        over = outbox.over
         chunk = outbox.take()
+        over = outbox.drained
         message = {"type": "http.response.body", "body": chunk, "more_body": not over}
         if not await _sent(send, message) or over:
             return True

@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import secrets
 import shutil
 import tempfile
 from pathlib import Path
@@ -48,7 +49,8 @@ def prepare_data_folder(data: Path) -> Path:
 def cluster_folder(data: Path) -> Path:
     """Where the cluster of this data folder is, or shall be.
 
-    Once it lies elsewhere it stays there, and a data folder that was moved still finds it.
+    Once it lies elsewhere it stays there, and a data folder that was moved still finds it. One
+    that is new at an old path does not: its keys would not open what is there.
     """
     here = data / "postgres"
     account = server_account(here)
@@ -61,10 +63,41 @@ def cluster_folder(data: Path) -> Path:
         return here
     if here.exists():
         raise DevStackError(f"{account.name} can no longer reach its cluster in {here}")
-    key = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
-    place = own_folder(account) / f"postgres-{key}"
-    (data / _LOCATION).write_text(f"{place}\n")
+    place = own_folder(account) / f"{_of_path(data)}-{secrets.token_hex(4)}"
+    return _bound(data, place)
+
+
+def _of_path(data: Path) -> str:
+    """How the names of clusters begin that were made for a data folder at this path."""
+    return f"postgres-{hashlib.sha256(os.fsencode(data)).hexdigest()[:16]}"
+
+
+def _bound(data: Path, place: Path) -> Path:
+    """Write the place into the data folder, whole or not at all; whoever is first decides."""
+    location = data / _LOCATION
+    if location.exists() and _named_elsewhere(data) is None:
+        location.unlink()  # it names no place of ours
+    new = data / f"{place.name}.new"
+    new.write_text(f"{place}\n")
+    try:
+        location.hardlink_to(new)
+    except FileExistsError:
+        return _named_elsewhere(data) or place
+    finally:
+        new.unlink()
     return place
+
+
+def earlier_clusters(data: Path, cluster: Path) -> list[Path]:
+    """Clusters made for earlier folders at this path, when the folder's own is yet to be made.
+
+    A data folder that was removed took the keys along, so its cluster cannot be read with new
+    ones. It is not used, and not removed or renamed either: the folder may only have been moved.
+    """
+    if cluster.exists() or cluster.parent == data:
+        return []
+    found = sorted(cluster.parent.glob(f"{_of_path(data)}*"))
+    return [place for place in found if (place / "PG_VERSION").exists() and not place.suffix]
 
 
 def _named_elsewhere(data: Path) -> Path | None:
@@ -73,8 +106,8 @@ def _named_elsewhere(data: Path) -> Path | None:
         named = Path((data / _LOCATION).read_text().strip())
     except FileNotFoundError:
         return None
-    ours = named.parent in OWN_FOLDERS and named.name.startswith("postgres-") and named.is_dir()
-    return named if ours and _trusted(named.parent) else None
+    ours = named.parent in OWN_FOLDERS and named.name.startswith("postgres-")
+    return named if ours and named.parent.is_dir() and _trusted(named.parent) else None
 
 
 def own_folder(account: Account) -> Path:

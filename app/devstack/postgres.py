@@ -19,6 +19,7 @@ from app.devstack.handle import ServerHandle, made
 from app.devstack.lock import folder_lock
 from app.devstack.places import (
     cluster_folder,
+    earlier_clusters,
     postgres_programs,
     prepare_data_folder,
     remove_socket_folder,
@@ -53,12 +54,14 @@ class PostgresHandle(ServerHandle):
     """A Postgres server of ours: where it is, and the ways to stop and start it.
 
     `dsn` stays the same over restarts. After `kill`, `start` recovers what was committed. `cluster`
-    is the folder of the data, `programs` that of `initdb`, `pg_ctl` and their kin.
+    is the folder of the data, `programs` that of `initdb`, `pg_ctl` and their kin; `unused` are
+    clusters of earlier data folders at this path, which stay as they are.
     """
 
     def __init__(self, *, data: Path, durable: bool, settings: Mapping[str, str]) -> None:
         """Nothing starts here; `data` is a folder that exists."""
         self.cluster = cluster_folder(data)
+        self.unused = earlier_clusters(data, self.cluster)
         self._account = server_account(self.cluster)
         self.programs = postgres_programs(self._account)
         self._durable = durable

@@ -9,37 +9,22 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from app.core.events import SessionClosed, TurnEnded, VerificationAsked
 from app.runtime.errors import PortError, StoreUnavailable
 from app.runtime.exchange import LiveEvent
+from app.runtime.frames import PING, Frame, Opened
 from app.runtime.ports import Clock, Hub, JournalStore, SessionCipher
-from app.runtime.records import HeadInfo, SealedEvent
-from app.runtime.sealing import DELTA_CONTEXT, event_context
+from app.runtime.records import HeadInfo
 
 PAGE: Final = 500
+PAGE_BYTES: Final = 256 * 1024
 HEADS_S: Final = 2.0
 PATIENCE_S: Final = 60.0
 MAILBOX: Final = 1024
 ENDS: Final = frozenset({TurnEnded.TYPE, SessionClosed.TYPE})
 WAITS: Final = frozenset({VerificationAsked.TYPE})
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One thing for a reader: a durable event (`seq`), a delta, or a sign of life (`type` empty).
-
-    `payload` is the wire event's JSON as it was written, or a delta's data.
-    """
-
-    type: str
-    seq: int | None = None
-    payload: bytes = b""
-
-
-PING: Final = Frame("")
 
 
 class Mailbox:
@@ -103,6 +88,7 @@ class Follower:
         self._patience_s = patience_s
         self._group: asyncio.TaskGroup | None = None
         self._readers: dict[str, set[Mailbox]] = {}
+        self._opened = Opened()
 
     async def run(self) -> None:
         """Serve readers, comparing the heads of what they follow with the journal every 2 s.
@@ -179,8 +165,7 @@ class Follower:
                 else:
                     fresh, cursor, whole = _in_order(items, cursor)
                     for item in fresh:  # opened one by one: a reader may stall at any of them
-                        kind = "delta" if item.seq is None else item.type
-                        yield _frame(kind, item.seq, item.payload, cipher)
+                        yield self._opened.frame(session_id, item, cipher)
                     if not whole:
                         items = None
                         continue
@@ -200,18 +185,19 @@ class Follower:
         deadline = self._clock.boot_s() + patience_s
         while True:
             try:
-                page = await self._journal.read(session_id, after, PAGE)
+                page = deque(await self._journal.read(session_id, after, PAGE, PAGE_BYTES))
             except StoreUnavailable:
                 if self._clock.boot_s() >= deadline:
                     raise
                 yield PING
                 await self._clock.sleep(HEADS_S)
                 continue
-            for sealed in page:
-                yield opened(sealed, cipher)
-            if len(page) < PAGE:
+            whole = len(page) < PAGE and sum(len(sealed.payload) for sealed in page) < PAGE_BYTES
+            while page:  # a reader may stall at any of them: what he has is not held here too
+                after = page[0].seq
+                yield self._opened.frame(session_id, page.popleft(), cipher)
+            if whole:
                 return
-            after = page[-1].seq
 
     async def _over(self, session_id: str, cursor: int, items: list[LiveEvent] | None) -> bool:
         """Return whether the reader has everything and no turn will bring more of its own."""
@@ -245,18 +231,6 @@ def _has_news(found: HeadInfo | None, mailbox: Mailbox) -> bool:
 async def _pump(live: AsyncIterator[LiveEvent | None], mailbox: Mailbox) -> None:
     async for item in live:
         mailbox.put(item)
-
-
-def opened(sealed: SealedEvent, cipher: SessionCipher | None) -> Frame:
-    """Return a stored event as a frame: the very bytes that were written."""
-    return _frame(sealed.type, sealed.seq, sealed.payload, cipher)
-
-
-def _frame(kind: str, seq: int | None, payload: bytes, cipher: SessionCipher | None) -> Frame:
-    if cipher is None:
-        return Frame(kind, seq)
-    context = DELTA_CONTEXT if seq is None else event_context(seq)
-    return Frame(kind, seq, cipher.open(payload, context))
 
 
 def _in_order(items: list[LiveEvent], cursor: int) -> tuple[list[LiveEvent], int, bool]:

@@ -120,8 +120,13 @@ class JournalStore(Protocol):
 
         """
 
-    async def read(self, session_id: str, after: int, limit: int) -> list[SealedEvent]:
-        """Return up to `limit` events after a sequence number, in order."""
+    async def read(
+        self, session_id: str, after: int, limit: int, most_bytes: int | None = None
+    ) -> list[SealedEvent]:
+        """Return up to `limit` events after a sequence number, in order.
+
+        With `most_bytes`, none after the one with which their payloads reach that size.
+        """
 
     async def read_many(self, after: Mapping[str, int]) -> dict[str, list[SealedEvent]]:
         """Return all events after the given numbers, of several sessions at once."""

@@ -17,7 +17,7 @@ from app.core.events import (
 from app.core.lifecycle import PendingKind, Ruling, Status, Verb, rule
 from app.runtime import inbox
 from app.runtime.creation import raised
-from app.runtime.errors import Erased, KeyTaken
+from app.runtime.errors import Erased, KeyMissing, KeyTaken, Tampered
 from app.runtime.follow import Follower
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.ports import (
@@ -79,8 +79,32 @@ class Sessions:
         shown = session_json(row, self._cipher(row.id, row.key), self.trace_url)
         return json.dumps(shown, ensure_ascii=False).encode()
 
+    def seen(self, row: SessionRow, *, without_key: bool = False) -> dict[str, object]:
+        """Return a session as clients see it, also one whose content does not open.
+
+        One damaged session must not hide those beside it in a list; `without_key` says the same of
+        one whose master key is not here.
+        """
+        try:
+            return session_json(row, self._cipher(row.id, row.key), self.trace_url)
+        except KeyMissing:
+            if not without_key:
+                raise
+        except Tampered:
+            pass
+        return {**session_json(row, None, self.trace_url), "unreadable": True}
+
     async def get(self, tenant: str, session_id: str) -> Opened:
         """Return a session.
+
+        Raises:
+            NotFound: when there is none of this tenant.
+
+        """
+        return self.open(await self.row(tenant, session_id))
+
+    async def row(self, tenant: str, session_id: str) -> SessionRow:
+        """Return a session's row; its content may not open.
 
         Raises:
             NotFound: when there is none of this tenant.
@@ -89,7 +113,7 @@ class Sessions:
         row = await self.store.get(tenant, session_id)
         if row is None:
             raise NotFound("session", session_id)
-        return self.open(row)
+        return row
 
     async def message(
         self, tenant: str, session_id: str, text: str, policy: Policy, attempt: Attempt | None

@@ -92,6 +92,18 @@ select seq, v, type, phase, turn, step, at, payload, hash
 from events where session_id = $1 and seq > $2 order by seq limit $3
 """
 
+# The length of a payload is known without reading it.
+_READ_BOUNDED: Final = """
+select seq, v, type, phase, turn, step, at, payload, hash
+from (
+    select *, sum(octet_length(payload)) over (order by seq) - octet_length(payload) as before
+    from (
+        select * from events where session_id = $1 and seq > $2 order by seq limit $3
+    ) as page
+) as sized
+where before < $4 order by seq
+"""
+
 _READ_MANY: Final = """
 select e.seq, e.v, e.type, e.phase, e.turn, e.step, e.at, e.payload, e.hash, e.session_id
 from unnest($1::text[], $2::bigint[]) as a (id, seq)
@@ -147,9 +159,17 @@ class PostgresJournal:
             for a in missing
         }
 
-    async def read(self, session_id: str, after: int, limit: int) -> list[SealedEvent]:
-        """Return up to `limit` events after a sequence number, in order."""
-        return [event_of(row) for row in await self._engine.rows(_READ, session_id, after, limit)]
+    async def read(
+        self, session_id: str, after: int, limit: int, most_bytes: int | None = None
+    ) -> list[SealedEvent]:
+        """Return up to `limit` events after a sequence number, in order.
+
+        With `most_bytes`, none after the one with which their payloads reach that size.
+        """
+        bounds = (limit,) if most_bytes is None else (limit, most_bytes)
+        statement = _READ if most_bytes is None else _READ_BOUNDED
+        rows = await self._engine.rows(statement, session_id, after, *bounds)
+        return [event_of(row) for row in rows]
 
     async def read_many(self, after: Mapping[str, int]) -> dict[str, list[SealedEvent]]:
         """Return all events after the given numbers, of several sessions at once."""

@@ -316,10 +316,10 @@ async def test_harmless_filters(client: httpx2.AsyncClient, query: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
-        ("DELETE", "/v1/sessions", "GET, POST"),
-        ("OPTIONS", "/v1/sessions", "GET, POST"),
-        ("HEAD", "/v1/sessions", "GET, POST"),
-        ("BREW", "/v1/tools/x", "DELETE, GET, PUT"),
+        ("DELETE", "/v1/sessions", "GET, HEAD, POST"),
+        ("OPTIONS", "/v1/sessions", "GET, HEAD, POST"),
+        ("HEAD", "/v1/sessions/ses_00000000000000000000000000/stream", "GET"),
+        ("BREW", "/v1/tools/x", "DELETE, GET, HEAD, PUT"),
         ("GET", "/v1/tools/x/invoke", "POST"),
     ],
 )
@@ -393,7 +393,7 @@ async def test_a_session_sealed_with_a_key_that_is_not_here(
         raise KeyMissing("The encryption key 'k2' is not configured.")
 
     monkeypatch.setattr(PlainKeyring, "unwrap", unwrap)
-    for path in (f"{URL}/{session_id}", f"{URL}/{session_id}/events", URL):
+    for path in (f"{URL}/{session_id}", f"{URL}/{session_id}/events"):
         answer = await client.get(path)
         assert (answer.status_code, answer.json()["type"]) == (503, "/problems/key-missing")
         assert "'k2'" in answer.json()["detail"]

@@ -6,6 +6,7 @@ import json
 import httpx2
 import pytest
 
+from app.api.routes import trace
 from app.core.lifecycle import StopReason
 from tests.api.conftest import create
 from tests.fakes.api_world import World
@@ -170,3 +171,22 @@ async def test_verification_of_nothing(client: httpx2.AsyncClient) -> None:
     )
     assert answer.status_code == 409
     assert answer.json()["type"] == "/problems/verification-not-pending"
+
+
+async def test_a_page_of_large_events_ends_early(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id = await create(client)
+    path = f"/v1/sessions/{session_id}/events"
+    whole = (await client.get(path)).json()
+    assert whole["next"] is None
+    monkeypatch.setattr(trace, "PAGE_BYTES", 1)
+    seen: list[object] = []
+    after: int | None = 0
+    while after is not None:
+        found = (await client.get(path, params={"after": after, "limit": 50})).json()
+        assert len(found["data"]) == 1
+        seen += found["data"]
+        after = found["next"]
+    assert seen == whole["data"]
+    assert len(seen) > 1

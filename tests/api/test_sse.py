@@ -8,7 +8,7 @@ from starlette.types import Message
 
 from app.api import sse
 from app.api.sse import EventStream, Outbox
-from app.runtime.follow import PING, Frame
+from app.runtime.frames import PING, Frame
 from tests.waiting import until
 
 
@@ -116,3 +116,31 @@ async def test_what_is_ready_is_one_chunk() -> None:
     assert chunk.startswith(b"retry: 2000\n\n")
     assert chunk.count(b"event: a") == 2
     assert outbox.take() == b""
+
+
+async def test_a_large_event_is_sent_in_slices_and_never_copied_whole() -> None:
+    frame = Frame("turn.ended", 7, b'"' + b"x" * 950_000 + b'"')
+    outbox, chunks = Outbox(), []
+    async with asyncio.TaskGroup() as group:
+        group.create_task(outbox.put(frame))
+        await outbox.wait()
+        await asyncio.sleep(0)
+        assert any(part is frame.payload for part in outbox._parts)  # noqa: SLF001
+        while chunk := outbox.take():
+            chunks.append(chunk)
+    assert max(map(len, chunks)) == sse.SLICE_BYTES
+    assert b"".join(chunks) == sse.RETRY + sse.encode(frame)
+
+
+async def test_after_the_end_what_is_there_is_sent_and_no_more() -> None:
+    frame, outbox, sent = Frame("a", 1, b"x" * 100_000), Outbox(), b""
+    await outbox.put(frame)
+    outbox.end()
+    async with asyncio.TaskGroup() as group:
+        late = group.create_task(outbox.put(frame))
+        while not outbox.drained:
+            await outbox.wait()
+            sent += outbox.take()
+            await asyncio.sleep(0)
+        late.cancel()
+    assert sent == sse.RETRY + sse.encode(frame)

@@ -32,6 +32,18 @@ async def test_an_append_is_read_back_as_it_was(stores: Stores) -> None:
     assert row.created_at_us == AT_US
 
 
+async def test_a_page_ends_with_the_event_that_reaches_its_size(stores: Stores) -> None:
+    (claim,) = await claimed(stores)
+    await stores.journal.append_batch([append(claim, events=4)])
+    events = await stores.journal.read(claim.session_id, 0, 100)
+    sizes = [len(event.payload) for event in events]
+    assert (len(sizes), min(sizes) > 0) == (6, True)
+    for most in (1, sizes[0], sizes[0] + 1, sum(sizes[:3]), sum(sizes), 10**9):
+        page = await stores.journal.read(claim.session_id, 0, 5, most)
+        assert page == events[: min(5, next((n for n in range(7) if sum(sizes[:n]) >= most), 6))]
+    assert await stores.journal.read(claim.session_id, 4, 5, 1) == events[4:5]
+
+
 async def test_a_view_stays_until_a_new_one_comes(stores: Stores) -> None:
     (claim,) = await claimed(stores)
     await stores.journal.append_batch([append(claim, view=b"old")])

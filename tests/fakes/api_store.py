@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import inf
 
 from app.core.events import ToolRef
 from app.core.toolbox import ToolSpec
@@ -114,12 +116,14 @@ class FakeStore:
     async def append_batch(self, batch: Sequence[Append]) -> list[Appended]:
         raise NotImplementedError
 
-    async def read(self, session_id: str, after: int, limit: int) -> list[SealedEvent]:
+    async def read(
+        self, session_id: str, after: int, limit: int, most_bytes: int | None = None
+    ) -> list[SealedEvent]:
         self._ask()
         if self.journal_down:
             message = "the journal is away"
             raise StoreUnavailable(message)
-        return self.events.get(session_id, [])[after : after + limit]
+        return bounded(self.events.get(session_id, [])[after : after + limit], most_bytes)
 
     async def read_many(self, after: Mapping[str, int]) -> dict[str, list[SealedEvent]]:
         return {key: self.events[key][seq:] for key, seq in after.items()}
@@ -213,6 +217,12 @@ class FakeLocked:
 
     async def remember(self, record: Remember) -> None:
         self._store.records[record.tenant, record.key] = record
+
+
+def bounded(page: list[SealedEvent], most_bytes: int | None) -> list[SealedEvent]:
+    """Return the events up to the one with which the payloads reach this size."""
+    sizes = list(accumulate((len(event.payload) for event in page), initial=0))
+    return [e for e, before in zip(page, sizes, strict=False) if before < (most_bytes or inf)]
 
 
 def _idle(row: SessionRow) -> bool:

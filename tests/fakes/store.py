@@ -27,6 +27,7 @@ from app.runtime.records import (
     SessionRow,
     Snapshot,
 )
+from tests.fakes.api_store import bounded
 from tests.fakes.row import Locked, Row, row_of
 
 P = ParamSpec("P")
@@ -112,8 +113,11 @@ class MemoryStore:
         return Appended(Fate.WRITTEN, row.inbox_head, released=True)
 
     @statement
-    def read(self, session_id: str, after: int, limit: int) -> list[SealedEvent]:
-        return [e for e in self.events.get(session_id, []) if e.seq > after][:limit]
+    def read(
+        self, session_id: str, after: int, limit: int, most_bytes: int | None = None
+    ) -> list[SealedEvent]:
+        page = [e for e in self.events.get(session_id, []) if e.seq > after][:limit]
+        return bounded(page, most_bytes)
 
     @statement
     def read_many(self, after: Mapping[str, int]) -> dict[str, list[SealedEvent]]:

@@ -14,7 +14,7 @@ from app.core.lifecycle import StopReason
 from app.runtime.driver import Driver
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
 from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
-from app.runtime.follow import Frame
+from app.runtime.frames import Frame
 from tests.fakes.interposed import Faults
 from tests.fakes.models import Script, calls, results, says
 from tests.runtime.scripts import shop, sums, weather

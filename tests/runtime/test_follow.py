@@ -11,7 +11,8 @@ import pytest
 from app.runtime import follow as module
 from app.runtime.errors import StoreUnavailable
 from app.runtime.exchange import LiveEvent
-from app.runtime.follow import PING, Follower, Frame, Mailbox
+from app.runtime.follow import Follower, Mailbox
+from app.runtime.frames import PING, Frame
 from app.runtime.records import SealedEvent
 from app.runtime.sealing import DELTA_CONTEXT, event_context
 from tests.fakes.interposed import Faults, interposed
@@ -125,9 +126,9 @@ def test_without_the_journal_at_a_gap_events_are_missing(monkeypatch: pytest.Mon
     """What looking for gaps is good for."""
     whole = module._in_order  # noqa: SLF001
 
-    def gapless(items: list[LiveEvent], cursor: int, cipher: object) -> object:
+    def gapless(items: list[LiveEvent], cursor: int) -> object:
         known = [item for item in items if item.seq is not None and item.seq > cursor]
-        return whole(items, known[0].seq - 1 if known else cursor, cipher)  # type: ignore[arg-type, operator]
+        return whole(items, known[0].seq - 1 if known else cursor)  # type: ignore[operator]
 
     monkeypatch.setattr(module, "_in_order", gapless)
     assert failures() > 0
@@ -138,9 +139,8 @@ def test_without_leaving_out_what_was_seen_events_come_twice(
 ) -> None:
     """What the comparison with the cursor is good for."""
 
-    def naive(items: list[LiveEvent], cursor: int, _cipher: object) -> object:
-        frames = [Frame(item.type, item.seq) for item in items]
-        return frames, max([cursor, *(item.seq or 0 for item in items)]), True
+    def naive(items: list[LiveEvent], cursor: int) -> object:
+        return items, max([cursor, *(item.seq or 0 for item in items)]), True
 
     monkeypatch.setattr(module, "_in_order", naive)
     assert failures() > 0

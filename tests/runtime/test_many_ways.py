@@ -17,7 +17,7 @@ from app.core.events import ToolIntended
 from app.core.faults import Fault, FaultKind
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
 from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
-from app.runtime.follow import Frame
+from app.runtime.frames import Frame
 from app.runtime.refusals import Refused
 from tests.fakes.interposed import Between
 from tests.fakes.loop import VirtualLoop

@@ -14,7 +14,8 @@ from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation, Wanted
 from app.runtime.driver import Desk
-from app.runtime.follow import Follower, Frame
+from app.runtime.follow import Follower
+from app.runtime.frames import Frame
 from app.runtime.idempotency import Answer
 from app.runtime.lease import Lease
 from app.runtime.perform import Performer

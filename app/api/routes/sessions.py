@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from app.api import describing, params
-from app.api.answers import answer, page, to_json
+from app.api.answers import answer, as_json, page, to_json
 from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
 from app.api.opening import cipher_of
@@ -92,8 +92,9 @@ class SessionRoutes:
 
     async def get(self, request: Request) -> Response:
         """Return a session."""
-        found = await self._services.sessions.get(TENANT, params.session_id(request))
-        return Response(self._render(found), 200, None, "application/json")
+        sessions = self._services.sessions
+        row = await sessions.row(TENANT, params.session_id(request))
+        return as_json(sessions.seen(row))
 
     async def list(self, request: Request) -> Response:
         """Return a page of sessions, newest first."""
@@ -108,7 +109,8 @@ class SessionRoutes:
         )
         shown = rows[:limit]
         after = to_json(shown[-1].id if len(rows) > limit else None)
-        return page([self._render(self._services.sessions.open(row)) for row in shown], after)
+        seen = self._services.sessions.seen
+        return page([to_json(seen(row, without_key=True)) for row in shown], after)
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations, those asked for most often first."""

@@ -15,7 +15,10 @@ from app.api.routing import EventStreamResponse, Operation
 from app.api.shapes import EventList
 from app.api.sse import EventStream
 from app.core.lifecycle import ALIVE, Status
-from app.runtime.follow import opened
+from app.runtime.sealing import event_context
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""A page of the trace ends with the event that reaches this size, however many were asked for."""
 
 _FOLLOW: Final = frozenset({"session", "turn"})
 
@@ -31,11 +34,13 @@ class TraceRoutes:
         """Return a page of the trace: the very bytes that were written."""
         session_id = params.session_id(request)
         limit, after = params.limit(request), params.after_seq(request) or 0
-        cipher = cipher_of(await self._services.sessions.get(TENANT, session_id))
-        sealed = await self._services.journal.read(session_id, after, limit + 1)
-        shown = [opened(event, cipher).payload for event in sealed[:limit]]
-        more = sealed[limit - 1].seq if len(sealed) > limit else None
-        return page(shown, to_json(more))
+        found = await self._services.sessions.get(TENANT, session_id)
+        cipher = cipher_of(found)
+        sealed = await self._services.journal.read(session_id, after, limit, PAGE_BYTES)
+        shown = [cipher.open(event.payload, event_context(event.seq)) for event in sealed]
+        last = sealed[-1].seq if sealed else after
+        # What was written since the row was read is for a later request.
+        return page(shown, to_json(last if sealed and last < found.row.head else None))
 
     async def stream(self, request: Request) -> ASGIApp:
         """Return the trace as it grows; 204 when it will not grow and all of it is read."""
@@ -81,6 +86,7 @@ class TraceRoutes:
                 path="/v1/sessions/{id}/events",
                 id="listEvents",
                 summary="Read a page of the trace",
+                detail="A page ends early when its events are large; `next` is then set.",
                 endpoint=self.events,
                 tag="trace",
                 answers=EventList,
