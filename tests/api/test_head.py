@@ -2,7 +2,9 @@
 
 import httpx2
 import pytest
+from starlette.types import Message
 
+from app.api.app import create_app
 from tests.api.conftest import create, in_process, served
 from tests.fakes.api_world import World
 
@@ -47,3 +49,19 @@ async def test_nobody_creates_anything_by_asking_for_headers(world: World) -> No
         await client.head("/v1/sessions")
         assert (await client.head("/v1/tools/calculate/invoke")).status_code == 405
     assert world.store.rows == {}
+
+
+async def test_the_body_is_left_out_before_the_server_sees_it(world: World) -> None:
+    """Clients and servers drop it too; an answer is right without them."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {"type": "http", "method": "HEAD", "path": "/v1/models", "headers": []}
+    await create_app(world.services)({**scope, "query_string": b""}, receive, send)
+    assert [message.get("body") for message in sent] == [None, b""]
+    assert sent[0]["status"] == 200
