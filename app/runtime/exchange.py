@@ -90,12 +90,26 @@ class ToolReply:
 
 
 @dataclass(frozen=True, slots=True)
+class StatusReply:
+    """Whether a call took effect, by its tool's own word; `happened` None: it does not know.
+
+    `output` is what the tool keeps as the call's result, `detail` says in words what was told.
+    """
+
+    happened: bool | None
+    output: Json = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """Arguments read from the model's text: validated and with defaults, or the fault.
 
     `replay` is valid JSON text for the history where the model's own text is none.
+    `needs_approval` is set only with valid arguments: whether a person must agree to this call.
     """
 
     arguments: dict[str, object] | None
     fault: Fault | None
     replay: str | None
+    needs_approval: bool = False

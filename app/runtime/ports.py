@@ -15,6 +15,7 @@ from app.runtime.exchange import (
     LiveEvent,
     ModelReply,
     ModelRequest,
+    StatusReply,
     ToolReply,
     ToolRequest,
 )
@@ -309,6 +310,15 @@ class ToolPort(Protocol):
         Raises:
             ToolFailure: with the fault and whether it may have been sent.
             Withheld: when the request might not be sent any more, and was not.
+
+        """
+
+    async def check(self, request: ToolRequest) -> StatusReply:
+        """Ask the tool whether a call under this key took effect.
+
+        Raises:
+            ToolFailure: when it cannot be asked now.
+            Withheld: when the question might not be sent any more, and was not.
 
         """
 
