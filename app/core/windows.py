@@ -21,8 +21,10 @@ def flush_calls(state: State, *, ending: bool) -> State:
     """
     closed = [(c.call, c.result or _lost(c)) for c in state.calls]
     messages = [
-        ToolMessage(call.call_id, call.wire_id, call.name, content_of(result), result.tokens)
-        for call, result in closed
+        ToolMessage(
+            c.call.call_id, c.call.wire_id, c.call.name, _content(c, result), _tokens(c, result)
+        )
+        for c, (_, result) in zip(state.calls, closed, strict=True)
     ]
     actions: list[Action] = []
     for call, result in closed:
@@ -43,6 +45,15 @@ def flush_calls(state: State, *, ending: bool) -> State:
         errors_running=state.errors_running if ending else errors,
         calls=(),
     )
+
+
+def _content(open_call: OpenCall, result: ToolFinished) -> str:
+    content = content_of(result)
+    return content if open_call.note is None else f"{content}\n\n[{open_call.note}]"
+
+
+def _tokens(open_call: OpenCall, result: ToolFinished) -> int:
+    return result.tokens + (0 if open_call.note is None else open_call.note_tokens)
 
 
 def _action(call: CallMade, result: ToolFinished) -> Action:

@@ -6,7 +6,7 @@ alone; `tool.intended` is written only for a call that is about to be sent.
 
 from app.core import guards
 from app.core.draft import Draft
-from app.core.events import EffectClass, Outcome, ToolFinished
+from app.core.events import CallMade, EffectClass, Outcome, ToolFinished
 from app.core.faults import Fault, FaultKind, Hint
 from app.core.guards import Repeat, Verdict
 from app.core.lifecycle import StopReason
@@ -43,7 +43,7 @@ def admit(draft: Draft, index: int, open_call: OpenCall) -> StopReason | None:
         fault = Fault.of(FaultKind.CONFLICT, _ALREADY)
         close(draft, open_call, Outcome.ERROR, fault, executed=False)
         return _STOPS[verdict.repeat]
-    if verdict.repeat is not Repeat.FRESH:
+    if verdict.repeat not in {Repeat.FRESH, Repeat.ONCE_UNKNOWN}:  # the latter: a person decides
         _withhold(draft, open_call, verdict)
     return None
 
@@ -77,13 +77,14 @@ def twin(state: State, index: int, open_call: OpenCall) -> OpenCall | None:
     return None
 
 
+def uncertain(state: State, call: CallMade) -> bool:
+    """Return whether the same `once` action may have happened in this turn already (TOOL-10)."""
+    return any(a.digest == call.digest and a.outcome is Outcome.UNKNOWN for a in state.once_done)
+
+
 def _withhold(draft: Draft, open_call: OpenCall, verdict: Verdict) -> None:
     earlier = verdict.earlier
-    if verdict.repeat is Repeat.ONCE_UNKNOWN:
-        message = "This action may have happened already; it is not made again. Ask the user."
-        fault = Fault.of(FaultKind.UNKNOWN_OUTCOME, message)
-        close(draft, open_call, Outcome.ERROR, fault, executed=False)
-    elif verdict.repeat is Repeat.SAME_RESULT or earlier is None:
+    if verdict.repeat is Repeat.SAME_RESULT or earlier is None:
         message = f"The last two calls of {open_call.call.name} gave the same result. {_ALREADY}"
         fault = Fault.of(FaultKind.CONFLICT, message)
         close(draft, open_call, Outcome.ERROR, fault, executed=False)

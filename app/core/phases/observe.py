@@ -12,6 +12,11 @@ from app.core.phases.ending import end, request, stop
 def go_on(draft: Draft) -> None:
     """Enter OBSERVE and, within the limits, ask the model for the next step."""
     draft.move(Phase.OBSERVE)
+    consider(draft)
+
+
+def consider(draft: Draft) -> None:
+    """Ask the model for the next step, unless a guard forbids it."""
     state = draft.state
     fault = sequence_fault(state.history)
     if fault is not None:

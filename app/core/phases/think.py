@@ -10,6 +10,7 @@ from app.core.events import (
     GuardTripped,
     ModelAnswered,
     ModelFailed,
+    Policy,
     Purpose,
     Result,
     StepFinished,
@@ -114,6 +115,9 @@ def _empty(draft: Draft, answer: ModelAnswered) -> None:
 def _conclude(draft: Draft, answer: ModelAnswered) -> None:
     draft.emit(StepFinished(0, 0, draft.state.spent.tokens))
     finish = answer.finish
+    if _steered(draft.state):
+        go_on(draft)  # the user said something meanwhile: the answer stands, but is not the last
+        return
     if finish is None:
         if "<tool_call>" in answer.text:
             draft.emit(GuardTripped(_UNPARSED, "a tool call in plain text was not executed"))
@@ -128,6 +132,12 @@ def _conclude(draft: Draft, answer: ModelAnswered) -> None:
         return
     result = Result(finish.text, complete=finish.complete, confidence=finish.confidence)
     end(draft, StopReason.FINAL_ANSWER, result)
+
+
+def _steered(state: State) -> bool:
+    if state.step >= state.limits.max_steps:
+        return False
+    return any(text.policy is Policy.STEER for text in state.queue)
 
 
 def faulted(draft: Draft, failed: ModelFaulted) -> None:
