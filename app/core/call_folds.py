@@ -124,7 +124,7 @@ def timer_fired(state: State, event: Event, body: TimerFired) -> State:
         return state
 
     def over(c: OpenCall) -> OpenCall:
-        if not c.in_doubt or c.doubt is None:
+        if not c.in_doubt or c.doubt is None or c.doubt.over:
             return c
         check_at_us = event.at_us if c.call.checkable else None
         return replace(c, doubt=replace(c.doubt, over=True, check_at_us=check_at_us))

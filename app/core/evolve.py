@@ -10,7 +10,7 @@ from typing import Final
 
 from app.core import call_folds
 from app.core.changing import changed
-from app.core.context import MESSAGE_OVERHEAD
+from app.core.context import MESSAGE_OVERHEAD, steering_tokens
 from app.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -40,7 +40,7 @@ from app.core.events import (
     Usage,
     VerificationAsked,
 )
-from app.core.lifecycle import Phase
+from app.core.lifecycle import Phase, StopReason
 from app.core.messages import AssistantMessage, MessageCall, UserMessage
 from app.core.state import (
     Ended,
@@ -122,6 +122,7 @@ def _active_since(state: State, event: Event) -> int:
 
 def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
     goes_on = body.continues is not None
+    held = goes_on and body.continues == state.forked_turn
     message = UserMessage(body.text, body.tokens, note=goes_on)
     context = state.context_tokens or state.prompt.tokens + state.tools_tokens
     context += body.tools_tokens - state.tools_tokens + body.tokens + MESSAGE_OVERHEAD
@@ -131,6 +132,7 @@ def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
         context_tokens=context,
         queue=state.queue if goes_on else state.queue[1:],
         resuming=None,
+        forked_turn=event.turn if held else state.forked_turn,
         trace=body.trace,
         turn_at_us=event.at_us,
         turn_link=body.link,
@@ -183,8 +185,7 @@ def _steered(state: State) -> State:
         state,
         queue=tuple(text for text in state.queue if text.policy is not Policy.STEER),
         history=(*state.history, *(UserMessage(text.text, text.tokens) for text in steering)),
-        context_tokens=state.context_tokens
-        + sum(text.tokens + MESSAGE_OVERHEAD for text in steering),
+        context_tokens=state.context_tokens + steering_tokens(state),
     )
 
 
@@ -242,13 +243,19 @@ def _guard_tripped(state: State, _event: Event, body: GuardTripped) -> State:
 
 
 def _message_received(state: State, _event: Event, body: MessageReceived) -> State:
-    """Queue a message; one that interrupts goes before all that does not."""
+    """Queue a message; one that interrupts goes before all that does not.
+
+    Not before a turn which is cancelled already and has yet to begin: it would be taken for it.
+    """
     text = QueuedText(body.text, body.tokens, body.policy)
     if body.policy is not Policy.INTERRUPT:
         return changed(state, queue=(*state.queue, text))
-    first = tuple(t for t in state.queue if t.policy is Policy.INTERRUPT)
-    others = tuple(t for t in state.queue if t.policy is not Policy.INTERRUPT)
-    return changed(state, queue=(*first, text, *others))
+    cancelled = state.stopping is StopReason.CANCELLED and state.resuming is None
+    kept = 1 if cancelled and state.between_turns else 0
+    rest = state.queue[kept:]
+    first = tuple(t for t in rest if t.policy is Policy.INTERRUPT)
+    others = tuple(t for t in rest if t.policy is not Policy.INTERRUPT)
+    return changed(state, queue=(*state.queue[:kept], *first, text, *others))
 
 
 def _session_claimed(state: State, _event: Event, body: SessionClaimed) -> State:
@@ -256,8 +263,10 @@ def _session_claimed(state: State, _event: Event, body: SessionClaimed) -> State
 
 
 def _session_forked(state: State, _event: Event, body: SessionForked) -> State:
-    """Leave behind what was said to the other session and not taken up by it."""
-    return changed(state, queue=(), resuming=None, forked_turn=body.turn)
+    """Leave behind what was said to the other session and not taken up by it, and its closing."""
+    return changed(
+        state, queue=(), resuming=None, stopping=None, closed=False, forked_turn=body.turn
+    )
 
 
 def _turn_ended(state: State, _event: Event, body: TurnEnded) -> State:

@@ -81,6 +81,9 @@ _CLASSES: Final[dict[FaultKind, FaultClass]] = {
     FaultKind.EMPTY_ANSWER: FaultClass.TRANSIENT,
 }
 
+FATAL: Final = frozenset({FaultClass.SECURITY, FaultClass.UNRECOVERABLE})
+"""The classes of faults which end a turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:

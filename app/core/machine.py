@@ -158,8 +158,17 @@ def _told(draft: Draft, given: Told) -> None:
     if draft.state.barred:
         return
     draft.emit(MessageReceived(given.text, given.tokens, given.policy))
-    if given.policy is Policy.INTERRUPT and not draft.state.between_turns:
+    if given.policy is Policy.INTERRUPT:
+        _interrupt(draft)
+
+
+def _interrupt(draft: Draft) -> None:
+    """End what goes on: the open turn, or a stopped one that was to go on. No other message's."""
+    state = draft.state
+    if not state.between_turns:
         end(draft, StopReason.CANCELLED)
+    elif state.resuming is not None:
+        _cancel_before_it_begins(draft)
 
 
 def _resume_asked(draft: Draft, given: ResumeAsked) -> None:
@@ -179,11 +188,15 @@ def _resume_asked(draft: Draft, given: ResumeAsked) -> None:
 
 def _cancel_asked(draft: Draft, _given: CancelAsked) -> None:
     """End the turn; one that is owed but not begun yet ends as soon as it begins."""
-    state = draft.state
-    if not state.between_turns:
+    if not draft.state.between_turns:
         end(draft, StopReason.CANCELLED)
-    elif owed(state) and state.stopping is not StopReason.CANCELLED:
-        reason = StopReason.CANCELLED
+    elif owed(draft.state):
+        _cancel_before_it_begins(draft)
+
+
+def _cancel_before_it_begins(draft: Draft) -> None:
+    reason = StopReason.CANCELLED
+    if draft.state.stopping is not reason:
         draft.emit(GuardTripped(reason.value, "cancelled before it began", stop_reason=reason))
 
 
@@ -225,7 +238,7 @@ def _timer_rang(draft: Draft, given: TimerRang) -> None:
         stop(draft, StopReason.TOTAL_TIMEOUT, f"the turn's {limit:g} s of active time are over")
     elif given.timer == VERIFICATION and due_timer(state, draft.at_us) == VERIFICATION:
         draft.emit(TimerFired(given.timer))
-        asking.settle(draft)
+        act.advance(draft)
     elif given.timer == APPROVAL and due_timer(state, draft.at_us) == APPROVAL:
         draft.emit(TimerFired(given.timer))
         asking.lapse(draft)

@@ -5,8 +5,6 @@ from typing import assert_never
 from app.core.context import content_of
 from app.core.draft import Draft
 from app.core.events import (
-    ApprovalRequested,
-    CallMade,
     EffectClass,
     Outcome,
     ToolAttempted,
@@ -15,6 +13,7 @@ from app.core.events import (
     ToolIntended,
 )
 from app.core.faults import (
+    FATAL,
     Fault,
     FaultClass,
     FaultKind,
@@ -25,14 +24,14 @@ from app.core.faults import (
     classify,
     respond,
 )
-from app.core.ids import approval_id, idempotency_key
+from app.core.ids import idempotency_key
 from app.core.inputs import ToolFaulted, ToolReturned
 from app.core.lifecycle import Phase, StopReason
 from app.core.phases import reflect
-from app.core.phases.admit import admit, close, repeat_result, uncertain
+from app.core.phases.admit import admit, close, repeat_result
 from app.core.phases.admit import twin as twin_of
 from app.core.phases.ending import FAULT_TOKENS, close_calls, end
-from app.core.plan import in_flight
+from app.core.phases.holding import for_people, held, wait_for_others
 from app.core.state import CallStage, OpenCall, State
 
 _UNCERTAIN = frozenset(
@@ -80,56 +79,16 @@ def advance(draft: Draft) -> None:
         key = idempotency_key(state.session_id, call.call_id)
         arguments = call.arguments or {}
         draft.emit(ToolIntended(call.call_id, call.name, arguments, call.effect, key))
-    if not any(in_flight(c) or c.in_doubt for c in draft.state.calls):
-        _wait_for_people(draft)
+    wait_for_others(draft)
 
 
 def _ready(state: State) -> tuple[OpenCall, ...]:
     """Return the calls that may start now."""
-    waiting = [c for c in state.calls if c.stage is CallStage.PROPOSED and not _held(state, c)]
+    waiting = [c for c in state.calls if c.stage is CallStage.PROPOSED and not held(state, c)]
     ready = tuple(c for c in waiting if not _blocked(state, c))
-    if ready or any(c.stage is CallStage.INTENDED or _held(state, c) for c in state.calls):
+    if ready or any(c.stage is CallStage.INTENDED for c in state.calls) or for_people(state):
         return ready
     return tuple(waiting[:1])  # dependencies in a circle: one has to go first
-
-
-def _held(state: State, open_call: OpenCall) -> bool:
-    """Return whether a person has to allow the call first (TOOL-17).
-
-    Besides the tool's own policy: a `once` call which may have happened already in this turn, or
-    in the session that this one was forked from.
-    """
-    call = open_call.call
-    if open_call.stage is not CallStage.PROPOSED or open_call.approved:
-        return False
-    if call.needs_approval:
-        return True
-    once = call.effect is EffectClass.ONCE
-    return once and (state.turn == state.forked_turn or uncertain(state, call))
-
-
-def _wait_for_people(draft: Draft) -> None:
-    """Ask for the approvals that are needed, and let the session wait."""
-    state = draft.state
-    for index, open_call in enumerate(state.calls):
-        asked = open_call.approval is not None or twin_of(state, index, open_call) is not None
-        if _held(state, open_call) and not asked:
-            _ask_approval(draft, open_call.call)
-    if draft.state.phase is not Phase.WAITING:
-        draft.move(Phase.WAITING)
-
-
-def _ask_approval(draft: Draft, call: CallMade) -> None:
-    draft.emit(
-        ApprovalRequested(
-            approval_id=approval_id(draft.state.session_id, call.call_id),
-            call_id=call.call_id,
-            name=call.name,
-            arguments=call.arguments or {},
-            hash=call.digest,
-            expires_at_us=draft.at_us + int(call.approval_ttl_s * 1_000_000),
-        )
-    )
 
 
 def _close_twins(draft: Draft) -> None:
@@ -221,7 +180,7 @@ def _fatal(
 ) -> bool:
     """End the turn for a fault that is no matter for the model; return whether it is one."""
     fault_class = classify(fault)
-    if fault_class not in {FaultClass.SECURITY, FaultClass.UNRECOVERABLE}:
+    if fault_class not in FATAL:
         return False
     sent = open_call.stage is CallStage.INTENDED
     close(

@@ -11,7 +11,7 @@ from app.core.faults import Fault, FaultKind, Hint
 from app.core.guards import Repeat, Verdict
 from app.core.lifecycle import StopReason
 from app.core.phases.ending import FAULT_TOKENS
-from app.core.state import OpenCall, State
+from app.core.state import CallStage, OpenCall, State
 
 _ALREADY = "You already have this result; change your strategy or answer."
 _STOPS = {
@@ -63,18 +63,29 @@ def _refusal(state: State, index: int, open_call: OpenCall) -> Fault | None:
 
 
 def twin(state: State, index: int, open_call: OpenCall) -> OpenCall | None:
-    """Return the earlier call of this step that is the same action, if any (LOOP-7, TOOL-10).
+    """Return the call of this step that does for this one, if any (LOOP-7, TOOL-10).
 
-    A tool that is polled may be asked twice at once, but not where asking changes the world.
+    That is an earlier one with the same action; or a later one which was made already, where a
+    person changed the arguments. A tool that is polled may be asked twice at once, but not where
+    asking changes the world.
     """
     call = open_call.call
     if call.polling and call.effect is not EffectClass.ONCE:
         return None
-    for other in state.calls[:index]:
-        refused = other.result is not None and not other.result.executed
-        if other.call.digest == call.digest and not refused:
+    for position, other in enumerate(state.calls):
+        same = position != index and other.call.digest == call.digest
+        if same and _does_for(other, open_call, earlier=position < index):
             return other
     return None
+
+
+def _does_for(other: OpenCall, open_call: OpenCall, *, earlier: bool) -> bool:
+    """Return whether the other one is made, or its denial holds for this one as well."""
+    if other.result is None:
+        return earlier or other.stage is CallStage.INTENDED
+    if other.result.outcome is Outcome.DENIED:
+        return not open_call.approved
+    return other.result.executed
 
 
 def uncertain(state: State, call: CallMade) -> bool:

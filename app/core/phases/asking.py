@@ -14,48 +14,28 @@ from app.core.events import (
     Outcome,
     ToolChecked,
     ToolFinished,
-    VerificationAsked,
     VerificationDecided,
 )
 from app.core.faults import Fault, FaultKind, Hint, RetryPolicy, backoff_us
 from app.core.inputs import ApprovalGiven, ClientAnswered, StatusChecked, Verified
-from app.core.lifecycle import Phase
-from app.core.phases import reflect
 from app.core.phases.act import advance, close_unknown, find
 from app.core.phases.admit import admit, close
-from app.core.phases.ending import FAULT_TOKENS, close_calls
-from app.core.plan import in_doubt, owed
+from app.core.phases.ending import FAULT_TOKENS
 from app.core.state import Doubt, OpenCall
 
 MOST_CHECKS: Final = 3
 _US: Final = 1_000_000
 
 
-def settle(draft: Draft) -> None:
-    """Go on when nothing is in doubt any more; ask a person when the tool cannot be asked."""
-    doubts = in_doubt(draft.state)
-    if not doubts:
-        advance(draft)
-    elif owed(draft.state) or draft.state.phase is Phase.WAITING:
-        return
-    elif all(_is_over(c) for c in doubts):
-        draft.move(Phase.WAITING)
-        draft.emit(VerificationAsked(tuple(c.call.call_id for c in doubts)))
-
-
-def _is_over(open_call: OpenCall) -> bool:
-    return open_call.doubt is not None and open_call.doubt.over
-
-
 def verified(draft: Draft, answer: Verified) -> None:
-    """Close a call in doubt as a person says, and go on when it was the last."""
+    """Close a call in doubt as a person says."""
     open_call = find(draft.state, answer.call_id)
     draft.emit(VerificationDecided(answer.call_id, answer.happened, answer.output))
     if answer.happened:
         _happened(draft, open_call, answer.output, answer.tokens)
     else:
         _did_not_happen(draft, open_call)
-    settle(draft)
+    advance(draft)
 
 
 def _happened(draft: Draft, open_call: OpenCall, output: Json, tokens: int) -> None:
@@ -100,7 +80,7 @@ def checked(draft: Draft, answer: StatusChecked) -> None:
         draft.emit(ToolChecked(answer.call_id, doubt.checks + 1, fault, again))
     else:
         _not_known(draft, open_call, doubt, answer)
-    settle(draft)
+    advance(draft)
 
 
 def _looked_up(answer: StatusChecked, *, happened: bool) -> VerificationDecided:
@@ -140,9 +120,19 @@ def decided(draft: Draft, open_call: OpenCall, given: ApprovalGiven) -> None:
     )
     if given.decision is not Choice.APPROVE:
         _denied(draft, open_call, given)
-    elif given.arguments is not None and _repeats(draft, open_call.call.call_id):
-        return
+    elif given.arguments is not None:
+        _admit_changed(draft, open_call.call.call_id)
     advance(draft)
+
+
+def _admit_changed(draft: Draft, call_id: str) -> None:
+    """Let the guards look at a call with changed arguments; it is withheld where it repeats one.
+
+    That ends no turn, as a repetition by the model would: it was a person who changed it.
+    """
+    calls = draft.state.calls
+    index = next(n for n, c in enumerate(calls) if c.call.call_id == call_id)
+    admit(draft, index, calls[index])
 
 
 def _denied(draft: Draft, open_call: OpenCall, given: ApprovalGiven) -> None:
@@ -155,21 +145,6 @@ def _denied(draft: Draft, open_call: OpenCall, given: ApprovalGiven) -> None:
     fault = Fault.of(FaultKind.PERMISSION, message, hint=Hint.ASK_USER)
     tokens = FAULT_TOKENS + given.note_tokens
     close(draft, open_call, Outcome.DENIED, fault, executed=False, tokens=tokens)
-
-
-def _repeats(draft: Draft, call_id: str) -> bool:
-    """Let the guards look at a call with changed arguments; return whether they end the turn."""
-    calls = draft.state.calls
-    index = next(n for n, c in enumerate(calls) if c.call.call_id == call_id)
-    stopped = admit(draft, index, calls[index])
-    if stopped is None:
-        return False
-    if draft.state.phase is Phase.WAITING:
-        draft.move(Phase.ACT)
-    close_calls(draft, stopped)
-    detail = f"{calls[index].call.name} was changed to a call that was made already"
-    reflect.after_calls(draft, stopped=(stopped, detail))
-    return True
 
 
 def lapse(draft: Draft) -> None:

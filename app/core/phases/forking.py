@@ -7,7 +7,7 @@ given, and messages that were not taken up stay behind (STATE-7).
 from dataclasses import dataclass
 
 from app.core.canonical import Json
-from app.core.draft import Draft
+from app.core.draft import Draft, IllegalTransitionError
 from app.core.events import (
     Event,
     MessageReceived,
@@ -16,7 +16,7 @@ from app.core.events import (
     SessionForked,
     ToolFinished,
 )
-from app.core.faults import Fault, FaultKind
+from app.core.faults import FATAL, Fault, FaultKind, classify
 from app.core.lifecycle import Phase, StopReason
 from app.core.phases.act import advance
 from app.core.phases.admit import close
@@ -50,29 +50,55 @@ class Forking:
     prompt: str | None = None
 
 
-def boundary(state: State) -> bool:
-    """Return whether a fork can go on from here: not between a question and its answer."""
-    if state.between_turns or state.phase is None:
+def boundary(state: State, call_id: str | None = None) -> bool:
+    """Return whether a fork can go on from here, and give that call a result if one is named.
+
+    Not between a question and its answer; not after a guard or a fault has decided that the turn
+    ends, so that the fork decides again; not after a turn that ended as a security matter. A call
+    can be given a result as long as it has none.
+    """
+    if call_id is not None and all(c.call.call_id != call_id for c in _open(state)):
+        return False
+    if state.between_turns:
+        return not (state.ended is not None and state.ended.reason is StopReason.SECURITY)
+    if state.phase is None:
         return True
-    return state.phase in {Phase.OBSERVE, Phase.ACT, Phase.WAITING}
+    ends = state.stopping is not None or any(_is_fatal(c) for c in state.calls)
+    return state.phase in {Phase.OBSERVE, Phase.ACT, Phase.WAITING} and not ends
+
+
+def _open(state: State) -> tuple[OpenCall, ...]:
+    return tuple(c for c in state.calls if c.stage is not CallStage.FINISHED)
+
+
+def _is_fatal(open_call: OpenCall) -> bool:
+    fault = None if open_call.result is None else open_call.result.error
+    return fault is not None and classify(fault) in FATAL
 
 
 def forked(state: State, asked: Forking) -> tuple[Event, ...]:
-    """Return the events by which a session goes on after a prefix of another one."""
+    """Return the events by which a session goes on after a prefix of another one.
+
+    Raises:
+        IllegalTransitionError: when the prefix does not end at a boundary.
+
+    """
+    if not boundary(state, None if asked.result is None else asked.result.call_id):
+        message = f"No fork goes on from event {state.seq}, in phase {state.phase}."
+        raise IllegalTransitionError(message)
     draft = Draft(state, asked.at_us)
     goes_on = not state.between_turns and asked.task is None
     turn = state.turn if goes_on else state.turn + 1
     draft.emit(SessionForked(asked.parent, asked.at_seq, turn, asked.model, asked.prompt))
-    for open_call in draft.state.calls:
-        if open_call.stage is not CallStage.FINISHED:
-            _close(draft, open_call, asked.result)
+    for open_call in _open(state):
+        _close(draft, open_call, asked.result)
     if asked.task is not None:
         if not draft.state.between_turns:
             end(draft, StopReason.CANCELLED)
         draft.emit(MessageReceived(asked.task.text, asked.task.tokens, Policy.ENQUEUE))
     elif draft.state.phase is Phase.OBSERVE:
         consider(draft)
-    elif draft.state.phase in {Phase.ACT, Phase.WAITING}:
+    elif draft.state.calls:
         advance(draft)
     return tuple(draft.events)
 

@@ -4,13 +4,12 @@ from dataclasses import replace
 from typing import assert_never
 
 from app.core import guards
-from app.core.context import digest, next_input
+from app.core.context import digest, next_input, steering_tokens
 from app.core.draft import Draft
 from app.core.events import (
     GuardTripped,
     ModelAnswered,
     ModelFailed,
-    Policy,
     Purpose,
     Result,
     StepFinished,
@@ -30,7 +29,7 @@ from app.core.inputs import ModelFaulted, ModelReturned
 from app.core.lifecycle import Phase, StopReason
 from app.core.phases import act
 from app.core.phases.ending import end, stop
-from app.core.phases.observe import go_on
+from app.core.phases.observe import forbidden, go_on
 from app.core.state import State
 
 MODEL_RETRIES = RetryPolicy(max_attempts=3)
@@ -116,7 +115,7 @@ def _conclude(draft: Draft, answer: ModelAnswered) -> None:
     draft.emit(StepFinished(0, 0, draft.state.spent.tokens))
     finish = answer.finish
     if _steered(draft.state):
-        go_on(draft)  # the user said something meanwhile: the answer stands, but is not the last
+        go_on(draft)
         return
     if finish is None:
         if "<tool_call>" in answer.text:
@@ -135,9 +134,12 @@ def _conclude(draft: Draft, answer: ModelAnswered) -> None:
 
 
 def _steered(state: State) -> bool:
-    if state.step >= state.limits.max_steps:
-        return False
-    return any(text.policy is Policy.STEER for text in state.queue)
+    """Return whether the user said something meanwhile, so that this answer is not the last.
+
+    Where no guard lets the turn go on, it ends with this answer, and the next one takes that up.
+    """
+    more = steering_tokens(state)
+    return more > 0 and forbidden(state, next_input(state, Purpose.STEP) + more) is None
 
 
 def faulted(draft: Draft, failed: ModelFaulted) -> None:
