@@ -55,6 +55,7 @@ TITLES: Final[Mapping[str, str]] = {
     "verification-decided": "The call was verified already",
     "tool-exists": "There is a tool of this name already",
     "tool-built-in": "A built-in tool cannot be changed",
+    "tool-of-client": "The client carries this tool out",
     "tool-changed": "The tool was changed by somebody else meanwhile",
 }
 """Every problem type there is, with its title."""
