@@ -63,6 +63,7 @@ TITLES: Final[Mapping[str, str]] = {
     "session-unreadable": "The journal of the session is not as it was written",
     "tool-exists": "There is a tool of this name already",
     "tool-built-in": "A built-in tool cannot be changed",
+    "tool-of-client": "The client carries this tool out",
     "tool-changed": "The tool was changed by somebody else meanwhile",
 }
 """Every problem type there is, with its title."""

@@ -8,6 +8,7 @@ from app.core.events import ModelRef, Usage
 from app.core.faults import Fault
 from app.core.messages import Message
 from app.core.toolbox import ToolSpec
+from app.runtime.refusals import FieldFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +108,11 @@ class Checked:
 
     `replay` is valid JSON text for the history where the model's own text is none.
     `needs_approval` is set only with valid arguments: whether a person must agree to this call.
+    `problems` are the places where arguments do not fit the schema, for a person who wrote them.
     """
 
     arguments: dict[str, object] | None
     fault: Fault | None
     replay: str | None
     needs_approval: bool = False
+    problems: tuple[FieldFault, ...] = ()
