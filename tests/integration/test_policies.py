@@ -141,7 +141,7 @@ async def test_nothing_that_was_accepted_is_lost_whatever_the_policy(stacks: Sta
 
         async def rested() -> bool:
             shown = await scene.client.session(session)
-            return shown["status"] == "completed"
+            return bool(shown["status"] == "completed")
 
         await until(rested, timeout_s=60)
         events = await scene.client.events(session)
