@@ -20,6 +20,8 @@ from app.runtime.ports import (
     ToolPort,
     ToolStore,
 )
+from app.runtime.schedule_records import ScheduleStore
+from app.runtime.schedules import Schedules
 from app.runtime.sessions import Sessions
 
 TENANT: Final = "default"
@@ -67,6 +69,8 @@ class ApiServices:
 
     creation: Creation
     sessions: Sessions
+    schedules: Schedules
+    schedule_store: ScheduleStore
     follower: Follower
     store: SessionStore
     journal: JournalStore

@@ -17,6 +17,7 @@ _BEYOND: Final = 10**_DIGITS
 _MOST_KEY: Final = 255
 _MOST_FILTER: Final = 256
 _SESSION_ID: Final = re.compile(r"ses_[0-9A-Za-z_-]{1,60}")
+_SCHEDULE_ID: Final = re.compile(r"sch_[0-9A-Za-z_-]{1,60}")
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
@@ -33,6 +34,19 @@ def session_id(request: Request) -> str:
     found = str(request.path_params["id"])
     if _SESSION_ID.fullmatch(found) is None:
         raise NotFound("session", clean_text(found[:80]))
+    return found
+
+
+def schedule_id(request: Request) -> str:
+    """Return the schedule's id in the path.
+
+    Raises:
+        NotFound: when no schedule can have it.
+
+    """
+    found = str(request.path_params["id"])
+    if _SCHEDULE_ID.fullmatch(found) is None:
+        raise NotFound("schedule", clean_text(found[:80]))
     return found
 
 
@@ -80,8 +94,22 @@ def after_session(request: Request) -> str | None:
         HttpProblem: when it is none that a list has given.
 
     """
+    return _cursor(request, _SESSION_ID)
+
+
+def after_schedule(request: Request) -> str | None:
+    """Return the cursor of a list of schedules.
+
+    Raises:
+        HttpProblem: when it is none that a list has given.
+
+    """
+    return _cursor(request, _SCHEDULE_ID)
+
+
+def _cursor(request: Request, shape: re.Pattern[str]) -> str | None:
     text = request.query_params.get("after")
-    if text is not None and _SESSION_ID.fullmatch(text) is None:
+    if text is not None and shape.fullmatch(text) is None:
         raise bad_parameter("/query/after", "after must be the `next` of an earlier page")
     return text
 

@@ -44,6 +44,7 @@ TITLES: Final[Mapping[str, str]] = {
     "key-missing": "This process lacks an encryption key",
     "internal-error": "Something went wrong on our side",
     "session-not-found": "There is no such session",
+    "schedule-not-found": "There is no such schedule",
     "tool-not-found": "There is no such tool",
     "session-busy": "The session is busy",
     "session-ended": "The session takes no message any more",

@@ -24,10 +24,12 @@ from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
 from app.runtime.driver import Desk
+from app.runtime.firing import Firing
 from app.runtime.follow import Follower
 from app.runtime.lease import Lease
 from app.runtime.perform import Performer
 from app.runtime.recovery import Recovery
+from app.runtime.schedules import Schedules
 from app.runtime.sessions import Sessions
 from app.runtime.worker import Worker, WorkerOptions
 from app.runtime.writer import JournalWriter
@@ -37,6 +39,7 @@ from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
 from app.storage.keys import MasterKeys, parse_keys
 from app.storage.listen import Listener, notify
+from app.storage.schedules import PostgresSchedules
 from app.storage.sessions import PostgresSessions
 from app.storage.tools import PostgresTools
 from app.storage.workers import PostgresWorkers
@@ -116,40 +119,56 @@ class Parts:
             options=WorkerOptions(slots=settings.worker_slots, drain_s=settings.drain_s),
         )
 
-    def api(self, worker: Worker | None, draining: asyncio.Event) -> Application:
-        """Return the HTTP application of this process."""
-        settings = self.settings
-        store = PostgresSessions(self.engine)
-        creation = Creation(
+    def creation(self) -> Creation:
+        """Return the use case that creates sessions."""
+        return Creation(
             clock=self.clock,
             codec=self.codec,
             keyring=self.keyring,
-            store=store,
+            store=PostgresSessions(self.engine),
             hub=self.hub,
             models=self.models,
             catalog=self.catalog,
             prompts=self.prompts,
             tokens=self.tokens,
-            limits=settings.limits,
+            limits=self.settings.limits,
             sample=self.observer.sample,
             trace_url=self.observer.trace_url,
         )
-        sessions = Sessions(
+
+    def sessions(self) -> Sessions:
+        """Return the use cases of sessions that exist."""
+        return Sessions(
             clock=self.clock,
             keyring=self.keyring,
-            store=store,
+            store=PostgresSessions(self.engine),
             workers=PostgresWorkers(self.engine),
             hub=self.hub,
             follower=self.follower,
             models=self.models,
             tokens=self.tokens,
-            lease_s=settings.lease_s,
+            lease_s=self.settings.lease_s,
             trace_url=self.observer.trace_url,
         )
+
+    def api(self, worker: Worker | None, draining: asyncio.Event) -> Application:
+        """Return the HTTP application of this process."""
+        settings = self.settings
+        creation, sessions = self.creation(), self.sessions()
+        store = PostgresSessions(self.engine)
+        schedules = PostgresSchedules(self.engine)
         key = settings.admin_key
         services = ApiServices(
             creation=creation,
             sessions=sessions,
+            schedules=Schedules(
+                clock=self.clock,
+                keyring=self.keyring,
+                store=schedules,
+                sessions=store,
+                firing=Firing(creation=creation, sessions=sessions),
+            ),
+            schedule_store=schedules,
             follower=self.follower,
             store=store,
             journal=PostgresJournal(self.engine),

@@ -71,15 +71,7 @@ class Creation:
             known = await self.store.recall(tenant, attempt.key)
             if known is not None:
                 return attempt.replay(self.keyring, known)
-        model = self._model(wanted.model)
-        limits = raised(self.limits, wanted.limits)
-        priced = model.price_input is not None and model.price_output is not None
-        if limits.max_cost is not None and not priced:
-            raise Invalid(
-                "The model has no prices.",
-                FieldFault("/limits/max_cost", f"Set prices for the model {model.name!r} first."),
-            )
-        frozen = await self._freeze(tenant, wanted.tools, model)
+        model, limits, frozen = await self._resolved(tenant, wanted)
         new, row, cipher = await self._first_events(tenant, wanted, model, limits, frozen)
         shown = session_json(row, cipher, self.trace_url)
         body = json.dumps(shown, ensure_ascii=False).encode()
@@ -91,6 +83,26 @@ class Creation:
             return attempt.replay(self.keyring, found)
         await self.hub.nudge(new.id)
         return Answer(201, body, new.id)
+
+    async def check(self, tenant: str, wanted: Wanted) -> None:
+        """Refuse now what creating this session would refuse.
+
+        Raises:
+            Invalid: when the model, a tool or a limit cannot be had.
+
+        """
+        await self._resolved(tenant, wanted)
+
+    async def _resolved(self, tenant: str, wanted: Wanted) -> tuple[ModelRef, Limits, Frozen]:
+        model = self._model(wanted.model)
+        limits = raised(self.limits, wanted.limits)
+        priced = model.price_input is not None and model.price_output is not None
+        if limits.max_cost is not None and not priced:
+            raise Invalid(
+                "The model has no prices.",
+                FieldFault("/limits/max_cost", f"Set prices for the model {model.name!r} first."),
+            )
+        return model, limits, await self._freeze(tenant, wanted.tools, model)
 
     def _model(self, name: str | None) -> ModelRef:
         model = self.models.get(name)

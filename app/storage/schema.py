@@ -11,6 +11,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     DateTime,
+    ForeignKey,
     Index,
     Integer,
     LargeBinary,
@@ -78,6 +79,7 @@ Index(
     postgresql_where=text("wake_at is not null"),
 )
 Index("sessions_timer", SESSIONS.c.timer_at, postgresql_where=text("timer_at is not null"))
+Index("sessions_ended", SESSIONS.c.ended_at, postgresql_where=text("ended_at is not null"))
 Index("sessions_owner", SESSIONS.c.owner, postgresql_where=text("owner is not null"))
 
 EVENTS: Final = Table(
@@ -113,6 +115,7 @@ Index(
     unique=True,
     postgresql_where=text("subject is not null"),
 )
+Index("inbox_spoken", INBOX.c.created_at, postgresql_where=text("subject is null"))
 
 WORKERS: Final = Table(
     "workers",
@@ -134,6 +137,12 @@ IDEMPOTENCY: Final = Table(
     Column("body", LargeBinary, nullable=False),
     _id("session_id", null=True),
     Column("created_at", _TIME, nullable=False),
+)
+Index("idempotency_created", IDEMPOTENCY.c.created_at)
+Index(
+    "idempotency_session",
+    IDEMPOTENCY.c.session_id,
+    postgresql_where=text("session_id is not null"),
 )
 
 SNAPSHOTS: Final = Table(
@@ -162,4 +171,46 @@ TOOL_HEADS: Final = Table(
     _id("name", primary=True),
     Column("version", Integer, nullable=False),
     Column("deleted", Boolean, nullable=False),
+)
+
+SCHEDULES: Final = Table(
+    "schedules",
+    METADATA,
+    _id("id", primary=True),
+    _id("tenant"),
+    Column("name", Text),
+    Column("cron", Text),
+    Column("at", _TIME),
+    Column("timezone", Text, nullable=False),
+    Column("missed", Text, nullable=False),
+    Column("paused", Boolean, nullable=False),
+    _id("session_id", null=True),
+    Column("content", LargeBinary, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", _TIME, nullable=False),
+    Column("updated_at", _TIME, nullable=False),
+    Column("next_at", _TIME),
+    Column("retry_at", _TIME),
+    Column("last_at", _TIME),
+    _id("last_session_id", null=True),
+    Column("last_error", Text),
+)
+Index("schedules_list", SCHEDULES.c.tenant, SCHEDULES.c.id.desc())
+Index("schedules_next", SCHEDULES.c.next_at, postgresql_where=text("next_at is not null"))
+
+SCHEDULE_RUNS: Final = Table(
+    "schedule_runs",
+    METADATA,
+    Column(
+        "schedule_id",
+        Text(collation="C"),
+        ForeignKey("schedules.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("due_at", _TIME, primary_key=True),
+    Column("at", _TIME, nullable=False),
+    Column("outcome", Text, nullable=False),
+    _id("session_id", null=True),
+    Column("error", Text),
+    Column("by_hand", Boolean, nullable=False),
 )

@@ -19,7 +19,6 @@ from app.api.shapes import SessionList, SessionOut
 from app.api.sse import EventStream
 from app.api.waiting import unless_draining
 from app.core.lifecycle import Status
-from app.runtime.creation import Wanted
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.sessions import Opened
 from app.runtime.views import session_json
@@ -41,14 +40,7 @@ class SessionRoutes:
         content = await read_object(request, self._services.body_limit)
         body = checked(SessionIn, content)
         body.check_built()
-        wanted = Wanted(
-            task=body.task,
-            model=body.model,
-            tools=None if body.tools is None else tuple(body.tools),
-            limits=None if body.limits is None else body.limits.given(),
-            metadata=body.metadata,
-            traceparent=params.traceparent(request),
-        )
+        wanted = body.wanted(params.traceparent(request))
         attempt = None
         if key is not None:
             attempt = Attempt.of(TENANT, key, "POST /v1/sessions", canonical(content))
