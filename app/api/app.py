@@ -9,6 +9,7 @@ from app.api.routes.sessions import SessionRoutes
 from app.api.routes.tools import ToolRoutes
 from app.api.routes.trace import TraceRoutes
 from app.api.routes.verbs import VerbRoutes
+from app.api.routes.webhooks import WebhookRoutes
 from app.api.routing import Api, Document
 
 Application = ASGIApp
@@ -31,6 +32,7 @@ def create_api(services: ApiServices, version: str) -> Api:
         *TraceRoutes(services).operations(),
         *VerbRoutes(services).operations(),
         *ToolRoutes(services).operations(),
+        *WebhookRoutes(services).operations(),
         *ServiceRoutes(services, document).operations(),
     )
     api = Api(operations, version)

@@ -21,6 +21,7 @@ from app.runtime.ports import (
     ToolStore,
 )
 from app.runtime.sessions import Sessions
+from app.runtime.webhooks import Webhooks
 
 TENANT: Final = "default"
 """Whose everything is, until keys are resources."""
@@ -79,6 +80,7 @@ class ApiServices:
     parse_tool: ToolParser
     describe_tool: Callable[[ToolSpec], Mapping[str, object]]
     models: ModelPort
+    webhooks: Webhooks
     observer: Observer
     ready: Callable[[], Awaitable[Mapping[str, object]]]
     metrics: Callable[[], bytes]

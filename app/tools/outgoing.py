@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import httpcore2
 import httpx2
@@ -100,12 +100,8 @@ class OutgoingPosts:
             return Posted(None, f"The endpoint gave no answer within {self._timeout_s:g} s.")
         except (EgressRefusedError, UnresolvedError) as error:
             return Posted(None, f"{error}.")
-        except (httpcore2.LocalProtocolError, httpx2.InvalidURL):
-            return Posted(None, "The request cannot be written as HTTP.")
-        except httpcore2.ProtocolError:
-            return Posted(None, "The endpoint did not answer in HTTP, or closed the connection.")
-        except (httpcore2.NetworkError, httpcore2.TimeoutException, OSError):
-            return Posted(None, "The endpoint could not be reached, or broke the connection.")
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, httpx2.InvalidURL, OSError):
+            return Posted(None, "The endpoint cannot be reached, or does not answer in HTTP.")
         return self._posted(response)
 
     def _posted(self, response: httpcore2.Response) -> Posted:
@@ -143,23 +139,25 @@ class OutgoingPosts:
 def _malformed(url: str) -> str | None:
     """Return what is wrong with an address as it is written."""
     if len(url) > _MOST_URL:
-        return f"is longer than {_MOST_URL} characters"
+        return f"must not be longer than {_MOST_URL} characters"
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return "must be a URL of printable ASCII characters"
     try:
         parts = urlsplit(url)
         port = parts.port
-        host = parts.hostname
-        if host:
-            literal_address(host)
+        literal_address(parts.hostname or "")
     except ValueError:
-        return "is not a URL"
+        return "must be a URL"
     except EgressRefusedError as error:
         return str(error)
+    return _unfit(parts, port)
+
+
+def _unfit(parts: SplitResult, port: int | None) -> str | None:
     if parts.scheme not in _DEFAULT_PORTS:
         return "must begin with https:// or http://"
-    if not host or "@" in parts.netloc or parts.fragment:
+    if not parts.hostname or "@" in parts.netloc or parts.fragment:
         return "must name a host, without a user, a password or a fragment"
     if port == 0 or port in _NO_HTTP:
-        return f"port {port} is not one that webhooks are sent to"
+        return f"must not name port {port}, where no web server is"
     return None
