@@ -10,6 +10,7 @@ from app.api.routes.sessions import SessionRoutes
 from app.api.routes.tools import ToolRoutes
 from app.api.routes.trace import TraceRoutes
 from app.api.routes.verbs import VerbRoutes
+from app.api.routes.webhooks import WebhookRoutes
 from app.api.routing import Api, Document
 
 Application = ASGIApp
@@ -33,6 +34,7 @@ def create_api(services: ApiServices, version: str) -> Api:
         *VerbRoutes(services).operations(),
         *ToolRoutes(services).operations(),
         *ScheduleRoutes(services).operations(),
+        *WebhookRoutes(services).operations(),
         *ServiceRoutes(services, document).operations(),
     )
     api = Api(operations, version)

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from app.core.toolbox import ToolSpec
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation
+from app.runtime.erasing import Erasing
 from app.runtime.follow import Follower
 from app.runtime.ports import (
     ArgumentReader,
@@ -23,6 +24,7 @@ from app.runtime.ports import (
 from app.runtime.schedule_records import ScheduleStore
 from app.runtime.schedules import Schedules
 from app.runtime.sessions import Sessions
+from app.runtime.webhooks import Webhooks
 
 TENANT: Final = "default"
 """Whose everything is, until keys are resources."""
@@ -69,6 +71,7 @@ class ApiServices:
 
     creation: Creation
     sessions: Sessions
+    erasing: Erasing
     schedules: Schedules
     schedule_store: ScheduleStore
     follower: Follower
@@ -83,6 +86,7 @@ class ApiServices:
     parse_tool: ToolParser
     describe_tool: Callable[[ToolSpec], Mapping[str, object]]
     models: ModelPort
+    webhooks: Webhooks
     observer: Observer
     ready: Callable[[], Awaitable[Mapping[str, object]]]
     metrics: Callable[[], bytes]

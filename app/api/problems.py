@@ -54,6 +54,8 @@ TITLES: Final[Mapping[str, str]] = {
     "resume-pending": "The turn is being resumed already",
     "verification-not-pending": "The session does not wait for this verification",
     "verification-decided": "The call was verified already",
+    "webhook-not-found": "There is no such webhook",
+    "delivery-not-found": "There is no such delivery",
     "tool-exists": "There is a tool of this name already",
     "tool-built-in": "A built-in tool cannot be changed",
     "tool-changed": "The tool was changed by somebody else meanwhile",

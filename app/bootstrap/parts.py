@@ -10,6 +10,7 @@ from app import __version__
 from app.api.app import Application, create_app
 from app.api.deps import ApiServices, Auth
 from app.bootstrap.edges import CountedPrompts, Readiness, Scraped, parse_tool
+from app.bootstrap.side import Masking, Side
 from app.core.ids import mint
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
@@ -24,6 +25,7 @@ from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
 from app.runtime.driver import Desk
+from app.runtime.erasing import Erasing
 from app.runtime.firing import Firing
 from app.runtime.follow import Follower
 from app.runtime.lease import Lease
@@ -44,12 +46,14 @@ from app.storage.sessions import PostgresSessions
 from app.storage.tools import PostgresTools
 from app.storage.workers import PostgresWorkers
 from app.telemetry.logs import LogConfig, route_stdlib
+from app.telemetry.masking import Masker
 from app.telemetry.observer import TelemetryObserver
 from app.telemetry.opening import TelemetryConfig, open_observer
 from app.tools.builtin import BUILTINS, Builtins
 from app.tools.definition import describe
 from app.tools.egress import EgressGuard
 from app.tools.http import HttpTools
+from app.tools.outgoing import OutgoingPosts
 from app.tools.runner import Tools
 from app.tools.templates import secrets_from
 from app.tools.validation import Arguments, provider_schema
@@ -76,6 +80,7 @@ class Parts:
     arguments: Arguments
     catalog: Catalog
     follower: Follower
+    side: Side
 
     def worker(self) -> Worker:
         """Return the worker of this process."""
@@ -161,6 +166,7 @@ class Parts:
         services = ApiServices(
             creation=creation,
             sessions=sessions,
+            erasing=Erasing(clock=self.clock, store=store, sessions=sessions),
             schedules=Schedules(
                 clock=self.clock,
                 keyring=self.keyring,
@@ -181,6 +187,7 @@ class Parts:
             parse_tool=parse_tool,
             describe_tool=describe,
             models=self.models,
+            webhooks=self.side.webhooks(),
             observer=self.observer,
             ready=Readiness(self.engine, self.link, worker, draining).report,
             metrics=Scraped(self.observer.metrics, self.link, worker).render,
@@ -216,9 +223,10 @@ async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:
     models = Models(_models(settings), clock=clock, schema_of=provider_schema, log=observer.log)
     stack.push_async_callback(models.close)
     await tokens.warm({ref.encoding for ref in models.names()})
+    guard = EgressGuard(allow=settings.egress_allow)
     tools = Tools(
         http=HttpTools(
-            guard=EgressGuard(allow=settings.egress_allow),
+            guard=guard,
             secrets=secrets_from(os.environ),
             clock=clock,
             version=__version__,
@@ -226,38 +234,60 @@ async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:
         builtins=Builtins(clock=clock),
     )
     stack.push_async_callback(tools.aclose)
-    listen_url = settings.listen_database_url or settings.database_url
+    posts = OutgoingPosts(
+        guard=guard, clock=clock, version=__version__, timeout_s=settings.webhook_timeout_s
+    )
+    stack.push_async_callback(posts.aclose)
+    catalog = Catalog(store=PostgresTools(engine), builtins=BUILTINS, tokens=tokens, clock=clock)
+    keyring = MasterKeys(parse_keys(_secret(settings.encryption_keys)))
+    listen_dsn = _secret(settings.listen_database_url or settings.database_url)
+    side = Side(
+        settings=settings,
+        engine=engine,
+        clock=clock,
+        keyring=keyring,
+        catalog=catalog,
+        posts=posts,
+        masking=Masking(Masker(_secrets(settings))),
+        listen_dsn=listen_dsn,
+        log=observer.log,
+    )
     return Parts(
         settings=settings,
         clock=clock,
         codec=JsonCodec(),
-        keyring=MasterKeys(parse_keys(_secret(settings.encryption_keys))),
+        keyring=keyring,
         engine=engine,
         link=link,
         hub=hub,
         hot=RedisHotStates(link),
-        listener=Listener(_secret(listen_url), hub.nudged, clock=clock),
+        listener=Listener(listen_dsn, hub.nudged, clock=clock),
         observer=observer,
         models=models,
         tokens=tokens,
         prompts=CountedPrompts(PackagedPrompts(), tokens),
         tools=tools,
         arguments=Arguments(),
-        catalog=Catalog(store=PostgresTools(engine), builtins=BUILTINS, tokens=tokens, clock=clock),
+        catalog=catalog,
         follower=Follower(journal=journal, hub=hub, clock=clock, ping_s=settings.stream_ping_s),
+        side=side,
     )
 
 
 def _open_observer(
     settings: Settings, clock: SystemClock, stack: AsyncExitStack
 ) -> TelemetryObserver:
-    secrets = (*settings.secrets(), *secrets_from(os.environ).values())
-    log = LogConfig(clock.now_us, settings.log_level, settings.log_format, secrets)
+    log = LogConfig(clock.now_us, settings.log_level, settings.log_format, _secrets(settings))
     route_stdlib(log, sys.stderr.buffer)
     config = TelemetryConfig(environ=os.environ, log=log, jaeger_url=settings.jaeger_url)
     observer = open_observer(config, sys.stderr.buffer)
     stack.push_async_callback(asyncio.to_thread, observer.close)
     return observer
+
+
+def _secrets(settings: Settings) -> tuple[str, ...]:
+    """Return every secret value that this process knows, for masks."""
+    return (*settings.secrets(), *secrets_from(os.environ).values())
 
 
 def _secret(value: object) -> str:

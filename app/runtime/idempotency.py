@@ -50,6 +50,9 @@ class Attempt:
             Conflict: when its answer is no more.
 
         """
+        if found.status == GONE:
+            message = "What the first request under this key made was erased since."
+            raise Conflict(message, "session-erased")
         if found.body_hash != self.body_hash:
             message = (
                 f"The idempotency key {self.key!r} was used for another request; "
@@ -63,9 +66,6 @@ class Attempt:
                 "and send it again under a new key only if it did not."
             )
             raise KeyInFlight(message)
-        if found.status == GONE:
-            message = "What the first request under this key made was erased since."
-            raise Conflict(message, "session-erased")
         return Answer(found.status, keyring.open_record(found.body), replayed=True)
 
 

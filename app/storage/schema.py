@@ -214,3 +214,56 @@ SCHEDULE_RUNS: Final = Table(
     Column("error", Text),
     Column("by_hand", Boolean, nullable=False),
 )
+
+WEBHOOKS: Final = Table(
+    "webhooks",
+    METADATA,
+    _id("id", primary=True),
+    _id("tenant"),
+    Column("url", Text, nullable=False),
+    Column("events", ARRAY(Text), nullable=False),
+    Column("description", Text),
+    Column("enabled", Boolean, nullable=False),
+    Column("secret", LargeBinary, nullable=False),
+    Column("old_secret", LargeBinary),
+    Column("old_until", _TIME),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("disabled_reason", Text),
+    Column("created_at", _TIME, nullable=False),
+    Column("updated_at", _TIME, nullable=False),
+)
+Index("webhooks_list", WEBHOOKS.c.tenant, WEBHOOKS.c.id.desc())
+
+DELIVERIES: Final = Table(
+    "deliveries",
+    METADATA,
+    _id("id", primary=True),
+    _id("webhook_id"),
+    _id("tenant"),
+    _id("session_id"),
+    Column("seq", BigInteger, nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", _TIME),
+    Column("last_status", Integer),
+    Column("last_error", Text),
+    Column("created_at", _TIME, nullable=False),
+    Column("delivered_at", _TIME),
+    postgresql_with={"fillfactor": "80"},
+)
+Index("deliveries_list", DELIVERIES.c.webhook_id, DELIVERIES.c.id.desc())
+Index(
+    "deliveries_due",
+    DELIVERIES.c.webhook_id,
+    DELIVERIES.c.next_at,
+    postgresql_where=text("status = 'pending'"),
+)
+Index("deliveries_done", DELIVERIES.c.created_at, postgresql_where=text("status <> 'pending'"))
+
+
+def is_ours(name: str | None, kind: str, parent: object) -> bool:
+    """Return whether a table is described here; those of the queue are its own library's."""
+    del parent
+    return kind != "table" or not (name or "").startswith("pgqueuer")

@@ -7,7 +7,7 @@ many schedules there are. A run belongs to its schedule and goes with it.
 from alembic import op
 
 revision = "0004"
-down_revision = "0001"
+down_revision = "0003"
 branch_labels = None
 depends_on = None
 

@@ -88,6 +88,11 @@ class SessionRoutes:
         row = await sessions.row(TENANT, params.session_id(request))
         return as_json(sessions.seen(row))
 
+    async def delete(self, request: Request) -> Response:
+        """Erase a session's content; its chain of hashes stays."""
+        await self._services.erasing.erase(TENANT, params.session_id(request))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
     async def list(self, request: Request) -> Response:
         """Return a page of sessions, newest first."""
         limit = params.limit(request)
@@ -133,6 +138,19 @@ class SessionRoutes:
                 answers=SessionOut,
                 parameters=(describing.SESSION_ID,),
                 refuses=(404,),
+            ),
+            Operation(
+                method="DELETE",
+                path="/v1/sessions/{id}",
+                id="eraseSession",
+                summary="Erase a session's content",
+                detail="Destroys its data key; an open turn is cancelled first. The chain of "
+                "hashes stays and still verifies. Idempotent.",
+                endpoint=self.delete,
+                tag="sessions",
+                status=204,
+                parameters=(describing.SESSION_ID,),
+                refuses=(404, 409),
             ),
             Operation(
                 method="GET",
