@@ -5,7 +5,6 @@ use case which the API calls. So two workers at once, or one that dies between t
 note of it, make one session: the second way round finds the first answer under the key.
 """
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -117,12 +116,12 @@ class Scheduling:
         due_us = row.next_us or 0
         known = await self.sessions.recall(row.tenant, row.firing(due_us))
         if known is None:
-            first = await asyncio.to_thread(to_fire, row.timing, due_us, seen.now_us, row.missed)
+            first = to_fire(row.timing, due_us, seen.now_us, row.missed)
             if first != due_us:
                 await self._leave_out(seen, due_us, first)
                 return
         run = await self._made(row, due_us, seen.now_us)
-        next_us = await asyncio.to_thread(row.timing.after, due_us)
+        next_us = row.timing.after(due_us)
         await self.store.advance(row, run, next_us)
 
     async def _made(self, row: ScheduleRow, due_us: int, now_us: int) -> Run:
@@ -141,7 +140,7 @@ class Scheduling:
         """Go on to a later firing before it is made: its own time is then in its key."""
         row = seen.row
         if first_us is None:
-            first_us = await asyncio.to_thread(row.timing.after, seen.now_us)
+            first_us = row.timing.after(seen.now_us)
         until = "the last" if first_us is None else f"that of {rfc3339(first_us)}"
         error = f"Missed: nobody ran. Left out from here on, up to {until}."
         run = Run(due_us=due_us, at_us=seen.now_us, outcome=Outcome.SKIPPED, error=error)

@@ -51,8 +51,14 @@ where next_at <= now() and not paused and (retry_at is null or retry_at <= now()
 order by next_at limit $1
 """
 
-# The run is noted also when the schedule has moved on, if a session came of it. Of the runs, the
-# latest are kept.
+# Before the new one is seen, so one less than are kept.
+_CUT: Final = f"""
+    delete from schedule_runs where schedule_id = $1 and due_at < (
+        select due_at from schedule_runs where schedule_id = $1
+        order by due_at desc offset {MOST_RUNS - 2} limit 1)
+"""  # noqa: S608 - made of constants of this room
+
+# The run is noted also when the schedule has moved on, if a session came of it.
 _ADVANCE: Final = f"""
 with moved as (
     update schedules set next_at = $4, retry_at = null,
@@ -66,22 +72,18 @@ with moved as (
     select id, $5::timestamptz, $6::timestamptz, $7::text, $8::text, $9::text, false
     from schedules where id = $1 and ($8 is not null or exists (select from moved))
     on conflict do nothing
-), cut as (
-    delete from schedule_runs where schedule_id = $1 and due_at < (
-        select due_at from schedule_runs where schedule_id = $1
-        order by due_at desc offset {MOST_RUNS - 2} limit 1)
-)
+), cut as ({_CUT})
 select exists (select from moved)
 """  # noqa: S608 - made of constants of this room
 
-_NOTE: Final = """
+_NOTE: Final = f"""
 with noted as (
     insert into schedule_runs (schedule_id, due_at, at, outcome, session_id, error, by_hand)
     select id, $2, $3, $4, $5, $6, $7 from schedules where id = $1
     on conflict do nothing
-)
+), cut as ({_CUT})
 update schedules set last_at = $3, last_session_id = coalesce($5, last_session_id) where id = $1
-"""
+"""  # noqa: S608 - made of constants of this room
 _POSTPONE: Final = """
 update schedules set retry_at = now() + $4::float8 * interval '1 second', last_error = $5
 where id = $1 and version = $2 and next_at = $3

@@ -26,9 +26,12 @@ from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
 from app.runtime.exchange import LiveEvent
+from app.runtime.erasing import Erasing
+from app.runtime.firing import Firing
 from app.runtime.follow import Follower
 from app.runtime.records import Facts
 from app.runtime.refusals import FieldFault, Invalid
+from app.runtime.schedules import Schedules
 from app.runtime.sealing import DELTA_CONTEXT, Sealer
 from app.runtime.sessions import Sessions
 from app.runtime.views import facts_of, view_of
@@ -46,6 +49,7 @@ from tests.fakes.api_ports import (
     PlainKeyring,
 )
 from tests.fakes.api_store import FakeStore
+from tests.fakes.schedules import MemorySchedules
 
 
 def parse_tool(body: dict[str, object], *, version: int, name: str | None) -> ParsedTool:
@@ -100,6 +104,7 @@ class World:
         self.follower = Follower(
             journal=self.store, hub=self.hub, clock=self.clock, ping_s=self.ping_s, patience_s=0
         )
+        self.schedules = MemorySchedules(self.clock, self.store.take)
         self.services = self._services()
 
     def _services(self) -> ApiServices:
@@ -138,6 +143,15 @@ class World:
         return ApiServices(
             creation=creation,
             sessions=sessions,
+            erasing=Erasing(clock=self.clock, store=self.store, sessions=sessions),
+            schedules=Schedules(
+                clock=self.clock,
+                keyring=keyring,
+                store=self.schedules,
+                sessions=self.store,
+                firing=Firing(creation=creation, sessions=sessions),
+            ),
+            schedule_store=self.schedules,
             follower=self.follower,
             store=self.store,
             journal=self.store,

@@ -38,7 +38,10 @@ _BEGINNINGS = (
     (r"select id, head, head_hash", "head check"),
     (r"select 1$|select to_regclass|select version_num", "sign of life"),
     (r"with recursive waiting as", "side jobs due"),
-    (r"select exists \( select from information_schema|.*pgqueuer|.*pg_indexes|.*pg_enum|.*pg_notify|begin|commit", "queue of side jobs"),
+    (
+        r"select exists \( select from information_schema|.*pgqueuer|.*pg_indexes|.*pg_enum|.*pg_notify|begin|commit",
+        "queue of side jobs",
+    ),
     (r"set |listen |with recursive typeinfo_tree|select current_setting", "connection"),
     (r"select .* from unnest\(\$1::text\[\], \$2::bigint\[\]\) as a", "read short journals"),
     (r"select t.spec from tool_heads", "tools"),
