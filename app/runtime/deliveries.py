@@ -51,6 +51,7 @@ _GONE: Final = 410
 _LANE_S: Final = 20.0
 _HIDDEN: Final = "***"
 _SHORTEST: Final = 4
+_FIRST_TIDY_S: Final = 60.0
 _TIDY_EVERY_S: Final = 600.0
 _TIDY_ROWS: Final = 1000
 
@@ -222,10 +223,10 @@ class DeliveriesTidied:
     name = "webhooks_tidied"
 
     def __init__(self, *, store: WebhookStore, clock: Clock) -> None:
-        """Be due at once, then each ten minutes."""
+        """Be due in a minute, then each ten minutes."""
         self._store = store
         self._clock = clock
-        self._next_s = 0.0
+        self._next_s = clock.boot_s() + _FIRST_TIDY_S
 
     async def due(self, limit: int) -> Sequence[str]:
         """Return the one job there is, when it is time; asks the store nothing."""

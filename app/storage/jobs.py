@@ -38,7 +38,7 @@ from app.storage.engine import Engine
 
 SWEEP_S: Final = 1.0
 _PER_SWEEP: Final = 200
-_OF_A_KIND: Final = 64
+OF_A_KIND: Final = 64
 """How many jobs of one kind run at once, in all processes together; others find room beside it."""
 
 _AT_ONCE: Final = 128
@@ -50,19 +50,6 @@ _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 _PURGE_EVERY_S: Final = 600.0
 
-# Every name is said, so that variables of the environment cannot change one.
-_NAMES: Final = DBSettings(
-    prefix="",
-    channel=Channel("ch_pgqueuer"),
-    function="fn_pgqueuer_changed",
-    statistics_table="pgqueuer_statistics",
-    queue_status_type="pgqueuer_status",
-    queue_table="pgqueuer",
-    queue_table_log="pgqueuer_log",
-    trigger="tg_pgqueuer_changed",
-    schedules_table="pgqueuer_schedules",
-)
-
 _PURGES: Final = (
     """
     delete from pgqueuer_log where id in (select id from pgqueuer_log
@@ -73,6 +60,25 @@ _PURGES: Final = (
         where status = 'failed' and updated < now() - interval '7 days' limit 10000)
     """,
 )
+
+
+def fixed_names() -> DBSettings:
+    """Return the names of the queue's tables: every one, so that no variable changes any."""
+    return DBSettings(
+        prefix="",
+        db_schema=None,
+        channel=Channel("ch_pgqueuer"),
+        function="fn_pgqueuer_changed",
+        statistics_table="pgqueuer_statistics",
+        queue_status_type="pgqueuer_status",
+        queue_table="pgqueuer",
+        queue_table_log="pgqueuer_log",
+        trigger="tg_pgqueuer_changed",
+        schedules_table="pgqueuer_schedules",
+    )
+
+
+_NAMES: Final = fixed_names()
 
 
 class _Brief(logging.Filter):
@@ -197,7 +203,7 @@ class JobQueue:
                 manager.entrypoint(
                     kind.name,
                     on_failure="hold",
-                    concurrency_limit=_OF_A_KIND,
+                    concurrency_limit=OF_A_KIND,
                     accepts_context=False,
                 )(partial(self._run_one, kind))
             self._manager = manager

@@ -84,6 +84,9 @@ with entry as (
     insert into events ({EVENT_COLUMNS})
     select v.* from {unnested(EVENT_TYPES, len(_ENTRY_TYPES) + 1)} as v ({EVENT_COLUMNS})
     where v.session_id in (select id from written)
+), notable as materialized (
+    select * from unnest({_EVENT_INDEX}) as v (session_id, seq, type, turn)
+    where type in ({_TOLD})
 ), told as (
     insert into deliveries (id, webhook_id, tenant, session_id, seq, turn, type,
         status, attempts, next_at, created_at)
@@ -91,10 +94,9 @@ with entry as (
             || encode(substr(sha256(convert_to(concat_ws('/', w.id, v.session_id, v.seq), 'UTF8')),
                 1, 8), 'hex'),
         w.id, w.tenant, v.session_id, v.seq, v.turn, v.type, 'pending', 0, now(), now()
-    from unnest({_EVENT_INDEX}) as v (session_id, seq, type, turn)
+    from notable v
     join written t on t.id = v.session_id
     join webhooks w on w.tenant = t.tenant and w.enabled and v.type = any(w.events)
-    where v.type in ({_TOLD})
 )
 select id, inbox_head, released from written
 """  # noqa: S608 - made of constants of this room
