@@ -67,7 +67,7 @@ with old as (
 select count(*) from gone
 """  # noqa: S608 - made of constants of this room
 
-_FORGET: Final = f"""
+FORGET: Final = f"""
 delete from idempotency where ctid = any(array(
     select i.ctid from idempotency i where {_OLD_ANSWER}
     order by i.created_at limit {MOST_ROWS} for update skip locked))
@@ -99,7 +99,7 @@ class PostgresRetention:
             case Waste.SESSIONS:
                 return await self._purge(keeping)
             case Waste.ANSWERS:
-                return await self._engine.run(_FORGET, keeping.answers_s)
+                return await self._engine.run(FORGET, keeping.answers_s)
             case Waste.MESSAGES:
                 return await self._engine.run(TIDY, _DAY_S)
 
