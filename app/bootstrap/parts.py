@@ -224,20 +224,7 @@ async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:
     stack.push_async_callback(models.close)
     await tokens.warm({ref.encoding for ref in models.names()})
     guard = EgressGuard(allow=settings.egress_allow)
-    tools = Tools(
-        http=HttpTools(
-            guard=guard,
-            secrets=secrets_from(os.environ),
-            clock=clock,
-            version=__version__,
-        ),
-        builtins=Builtins(clock=clock),
-    )
-    stack.push_async_callback(tools.aclose)
-    posts = OutgoingPosts(
-        guard=guard, clock=clock, version=__version__, timeout_s=settings.webhook_timeout_s
-    )
-    stack.push_async_callback(posts.aclose)
+    tools = _open_tools(clock, guard, stack)
     catalog = Catalog(store=PostgresTools(engine), builtins=BUILTINS, tokens=tokens, clock=clock)
     keyring = MasterKeys(parse_keys(_secret(settings.encryption_keys)))
     listen_dsn = _secret(settings.listen_database_url or settings.database_url)
@@ -247,7 +234,7 @@ async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:
         clock=clock,
         keyring=keyring,
         catalog=catalog,
-        posts=posts,
+        posts=_open_posts(settings, clock, guard, stack),
         masking=Masking(Masker(_secrets(settings))),
         listen_dsn=listen_dsn,
         log=observer.log,
@@ -272,6 +259,23 @@ async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:
         follower=Follower(journal=journal, hub=hub, clock=clock, ping_s=settings.stream_ping_s),
         side=side,
     )
+
+
+def _open_tools(clock: SystemClock, guard: EgressGuard, stack: AsyncExitStack) -> Tools:
+    secrets = secrets_from(os.environ)
+    http = HttpTools(guard=guard, secrets=secrets, clock=clock, version=__version__)
+    tools = Tools(http=http, builtins=Builtins(clock=clock))
+    stack.push_async_callback(tools.aclose)
+    return tools
+
+
+def _open_posts(
+    settings: Settings, clock: SystemClock, guard: EgressGuard, stack: AsyncExitStack
+) -> OutgoingPosts:
+    timeout_s = settings.webhook_timeout_s
+    posts = OutgoingPosts(guard=guard, clock=clock, version=__version__, timeout_s=timeout_s)
+    stack.push_async_callback(posts.aclose)
+    return posts
 
 
 def _open_observer(
