@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from app.api.app import Application
+from app.bootstrap.cases import Cases
 from app.bootstrap.edges import schema_lacking
 from app.bootstrap.parts import open_parts
+from app.bootstrap.timed import timed
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
 from app.runtime.follow import Follower
 from app.runtime.worker import Worker
 from app.settings import Loaded, Settings, SettingsError, load
 from app.storage.engine import Engine
+from app.storage.jobs import JobQueue
 from app.storage.listen import Listener
 from app.telemetry.observer import TelemetryObserver
 
@@ -50,6 +53,7 @@ class Service:
     observer: TelemetryObserver
     app: Application | None
     worker: Worker | None
+    jobs: JobQueue | None
     draining: asyncio.Event
     _engine: Engine
     _hub: RedisHub
@@ -72,13 +76,18 @@ class Service:
             self.observer.log("redis.evicts", level="warning", detail=warning)
 
     async def work(self) -> None:
-        """Run sessions, once the database has this release's schema, until `stop` and the drain."""
-        if self.worker is not None and await self._schema_came():
+        """Run sessions and side jobs, once the schema is there, until `stop` and the drain."""
+        if self.worker is None or self.jobs is None or not await self._schema_came():
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.jobs.run())
             await self.worker.run()
 
     def stop(self) -> None:
         """Let `work` hand its sessions over and return; from here on the process is not ready."""
         self.draining.set()
+        if self.jobs is not None:
+            self.jobs.stop()
         if self.worker is not None:
             if self.worker.owned:
                 detail = f"waiting for running steps, up to {self.settings.drain_s:g} s"
@@ -112,11 +121,13 @@ async def open_service(loaded: Loaded, role: Role) -> AsyncIterator[Service]:
         draining = asyncio.Event()
         _spare_the_collector()
         worker = None if role == "api" else parts.worker()
+        cases = Cases(parts)
         yield Service(
             settings=settings,
             observer=parts.observer,
-            app=None if role == "worker" else parts.api(worker, draining),
+            app=None if role == "worker" else cases.application(worker, draining),
             worker=worker,
+            jobs=None if worker is None else parts.side.queue(timed(cases)),
             draining=draining,
             _engine=parts.engine,
             _hub=parts.hub,
