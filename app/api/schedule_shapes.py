@@ -90,7 +90,6 @@ class ScheduleIn(Body):
                 raise NotSupported(refused.detail, *moved) from refused
             return self.session.wanted()
         message = MessageIn(text=self.message or "", when_busy=self.when_busy)
-        message.check_built()
         return Spoken(
             session_id=self.session_id or "", text=message.text, policy=Policy(self.when_busy)
         )
