@@ -60,6 +60,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(15.0, ge=2, le=300)
     drain_s: float = Field(20.0, ge=0, le=3600)
     worker_slots: int = Field(256, ge=1, le=100_000)
+    audit_s: float = Field(60.0, ge=0, le=86_400)
 
     max_steps: int = Field(12, ge=1, le=100)
     token_budget: int = Field(100_000, ge=1)

@@ -1,0 +1,34 @@
+"""Whether the sessions in a database keep every invariant, as `surefoot fsck` looks at them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from app.runtime.checkup import Checkup, Survey
+from app.runtime.clock import SystemClock
+from app.runtime.findings import Finding
+from app.storage.audit import PostgresAudit
+from app.storage.chain import Chains
+from app.storage.codec import JsonCodec
+from app.storage.engine import Engine
+from app.storage.journal import PostgresJournal
+from app.storage.keys import MasterKeys, parse_keys
+
+
+@asynccontextmanager
+async def checkup(dsn: str, keys: str) -> AsyncIterator[Checkup]:
+    """What looks at the sessions of this database, with these master keys."""
+    async with Engine(dsn, lease_s=60, size=1) as engine:
+        yield Checkup(
+            audit=PostgresAudit(engine),
+            chains=Chains(MasterKeys(parse_keys(keys)), JsonCodec()),
+            journal=PostgresJournal(engine),
+        )
+
+
+async def findings(dsn: str, keys: str, *, recheck_s: float = 0.1) -> list[Finding]:
+    """Return everything that does not hold."""
+    async with checkup(dsn, keys) as looks:
+        survey = Survey(checkup=looks, clock=SystemClock(), recheck_s=recheck_s)
+        found = [finding async for finding in survey.all()]
+        assert survey.tally.unopened == 0, "a session's master key is not the stack's"
+        return found
