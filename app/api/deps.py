@@ -9,6 +9,7 @@ from app.core.toolbox import ToolSpec
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation
 from app.runtime.follow import Follower
+from app.runtime.inquiry import Inquiry
 from app.runtime.ports import (
     ArgumentReader,
     Clock,
@@ -68,6 +69,7 @@ class ApiServices:
     creation: Creation
     sessions: Sessions
     follower: Follower
+    inquiry: Inquiry
     store: SessionStore
     journal: JournalStore
     keyring: Keyring

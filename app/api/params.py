@@ -73,6 +73,33 @@ def after_seq(request: Request) -> int | None:
     return number
 
 
+def seq(request: Request, name: str) -> int | None:
+    """Return the number of an event, None when not given.
+
+    Raises:
+        HttpProblem: when it is not a whole number.
+
+    """
+    text = request.query_params.get(name)
+    number = None if text is None else _number(text)
+    if text is not None and number is None:
+        raise bad_parameter(f"/query/{name}", f"{name} must be the number of an event, from 1 on")
+    return number
+
+
+def session_filter(request: Request) -> str | None:
+    """Return the id of the one session that is asked for in the query, None for all.
+
+    Raises:
+        NotFound: when no session can have it.
+
+    """
+    text = request.query_params.get("session")
+    if text is not None and _SESSION_ID.fullmatch(text) is None:
+        raise NotFound("session", clean_text(text[:80]))
+    return text
+
+
 def after_session(request: Request) -> str | None:
     """Return the cursor of a list of sessions.
 

@@ -22,10 +22,12 @@ from app.providers.tokens import TokenCounter
 from app.runtime.auditor import Auditor
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
+from app.runtime.checkup import Checkup
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
 from app.runtime.driver import Desk
 from app.runtime.follow import Follower
+from app.runtime.inquiry import Inquiry
 from app.runtime.lease import Lease
 from app.runtime.perform import Performer
 from app.runtime.recovery import Recovery
@@ -34,6 +36,7 @@ from app.runtime.worker import Worker, WorkerOptions
 from app.runtime.writer import JournalWriter
 from app.settings import Settings, SettingsError
 from app.storage.audit import PostgresAudit
+from app.storage.chain import Chains
 from app.storage.codec import JsonCodec
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
@@ -128,6 +131,25 @@ class Parts:
             tell=self.observer.metrics.violations,
         )
 
+    def _inquiry(self, store: PostgresSessions) -> Inquiry:
+        journal = PostgresJournal(self.engine)
+        checkup = Checkup(
+            audit=PostgresAudit(self.engine),
+            chains=Chains(self.keyring, self.codec),
+            journal=journal,
+        )
+        return Inquiry(
+            clock=self.clock,
+            codec=self.codec,
+            keyring=self.keyring,
+            store=store,
+            workers=PostgresWorkers(self.engine),
+            journal=journal,
+            prompts=self.prompts,
+            checkup=checkup,
+            version=__version__,
+        )
+
     def api(self, worker: Worker | None, draining: asyncio.Event) -> Application:
         """Return the HTTP application of this process."""
         settings = self.settings
@@ -163,6 +185,7 @@ class Parts:
             creation=creation,
             sessions=sessions,
             follower=self.follower,
+            inquiry=self._inquiry(store),
             store=store,
             journal=PostgresJournal(self.engine),
             keyring=self.keyring,

@@ -80,7 +80,8 @@ class Replay:
             if event.seq != self._read + 1:
                 raise BrokenJournalError(f"Event {event.seq} does not follow {self._read}.")
             self._read = event.seq
-            self._ahead.append(event)
+            if not self.diverged:
+                self._ahead.append(event)
         self._go_on(final=False)
 
     def end(self) -> Replayed:

@@ -1,6 +1,7 @@
 """Verifying a journal: nothing changed, removed, reordered or cut; the index tells the truth."""
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from app.core.events import Event
 from app.runtime.errors import Erased, Tampered
@@ -8,18 +9,25 @@ from app.runtime.findings import BrokenLink, FaultOfChain
 from app.runtime.ports import Codec
 from app.runtime.records import SealedEvent, WrappedKey
 from app.runtime.sealing import Sealer
-from app.storage.keys import Chain, MasterKeys
+from app.storage.keys import MasterKeys
 
-__all__ = ["BrokenLink", "ChainWalk", "Chains", "FaultOfChain", "Opener", "verify_chain"]
+__all__ = ["BrokenLink", "ChainWalk", "Chains", "FaultOfChain", "Links", "Opener", "verify_chain"]
 
 Opener = Callable[[SealedEvent], Event]
 """Opens a sealed event; raises `Tampered` when it does not open."""
 
 
+class Links(Protocol):
+    """What links the events of one session."""
+
+    def link(self, event_seq: int, v: int, payload: bytes, previous: bytes) -> bytes:
+        """Return the hash over this sealed event and the hash before it."""
+
+
 class ChainWalk:
     """Verifies a journal page by page. `broken` is its first fault; nothing is read after it."""
 
-    def __init__(self, chain: Chain, opener: Opener | None) -> None:
+    def __init__(self, chain: Links, opener: Opener | None) -> None:
         """Start before the first event; without an opener the sealed bytes alone are verified."""
         self._chain = chain
         self._opener = opener
@@ -76,7 +84,7 @@ class ChainWalk:
 
 def verify_chain(
     rows: Iterable[SealedEvent],
-    chain: Chain,
+    chain: Links,
     *,
     head: int,
     head_hash: bytes,

@@ -23,15 +23,18 @@ from app.core.lifecycle import Phase, StopReason, status_of
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.catalog import Catalog
+from app.runtime.checkup import Checkup
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
 from app.runtime.exchange import LiveEvent
 from app.runtime.follow import Follower
+from app.runtime.inquiry import Inquiry
 from app.runtime.records import Facts
 from app.runtime.refusals import FieldFault, Invalid
 from app.runtime.sealing import DELTA_CONTEXT, Sealer
 from app.runtime.sessions import Sessions
 from app.runtime.views import facts_of, view_of
+from app.storage.codec import JsonCodec
 from tests.fakes.api_ports import (
     CALCULATE,
     FakeArguments,
@@ -42,10 +45,11 @@ from tests.fakes.api_ports import (
     FakeToolPort,
     JsonOnlyCodec,
     KeepingObserver,
+    PlainChains,
     PlainCipher,
     PlainKeyring,
 )
-from tests.fakes.api_store import FakeStore
+from tests.fakes.api_store import FakeAudit, FakeStore
 
 
 def parse_tool(body: dict[str, object], *, version: int, name: str | None) -> ParsedTool:
@@ -139,6 +143,7 @@ class World:
             creation=creation,
             sessions=sessions,
             follower=self.follower,
+            inquiry=self._inquiry(keyring),
             store=self.store,
             journal=self.store,
             keyring=keyring,
@@ -157,6 +162,22 @@ class World:
             version="0.0.0",
             body_limit=self.body_limit,
             draining=self.draining,
+        )
+
+    def _inquiry(self, keyring: PlainKeyring) -> Inquiry:
+        checkup = Checkup(
+            audit=FakeAudit(self.store), chains=PlainChains(keyring), journal=self.store
+        )
+        return Inquiry(
+            clock=self.clock,
+            codec=JsonCodec(),
+            keyring=keyring,
+            store=self.store,
+            workers=self.store,
+            journal=self.store,
+            prompts=FakePrompts(),
+            checkup=checkup,
+            version="0.0.0",
         )
 
     @asynccontextmanager
