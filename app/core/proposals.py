@@ -7,10 +7,12 @@ here decides nothing or something else, so proposing too much does no harm.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final
 
-from app.core.effects import CallModel, CallTool
+from app.core.effects import CallModel, CallTool, CheckStatus
 from app.core.events import (
+    ApprovalDecided,
     Body,
     Event,
     GuardTripped,
@@ -22,22 +24,27 @@ from app.core.events import (
     PhaseEntered,
     SessionClaimed,
     SessionClosed,
+    SessionForked,
     SessionResumed,
     TimerFired,
     ToolAttempted,
+    ToolChecked,
     ToolFinished,
     TurnStarted,
     VerificationDecided,
 )
 from app.core.faults import Fault, FaultKind
 from app.core.inputs import (
+    ApprovalGiven,
     CancelAsked,
     Claimed,
+    ClientAnswered,
     CloseAsked,
     Input,
     ModelFaulted,
     ModelReturned,
     ResumeAsked,
+    StatusChecked,
     TimerRang,
     Told,
     ToolFaulted,
@@ -46,8 +53,9 @@ from app.core.inputs import (
     Verified,
 )
 from app.core.machine import decide
+from app.core.phases.forking import Forking, GivenResult
 from app.core.plan import owed
-from app.core.state import State
+from app.core.state import QueuedText, State
 
 LOOK_AHEAD: Final = 2
 """How many events a proposal may look at."""
@@ -64,6 +72,28 @@ def proposals(state: State, rest: Rest) -> Iterator[Input]:
     propose = _BEGINNINGS.get(type(first.body))
     if propose is not None:
         yield from propose(state, first.body, rest)
+
+
+def forking(at_us: int, body: SessionForked, written: Rest) -> Forking:
+    """Return what was asked of a fork that wrote these events, up to its first claim."""
+    task: QueuedText | None = None
+    result: GivenResult | None = None
+    for event in takewhile(lambda e: not isinstance(e.body, SessionClaimed), written):
+        match event.body:
+            case MessageReceived(text, tokens):
+                task = QueuedText(text, tokens)
+            case ToolFinished(outcome=Outcome.OK, executed=True) as given:
+                result = GivenResult(
+                    given.call_id,
+                    given.output,
+                    given.tokens,
+                    given.digest,
+                    given.empty,
+                    given.notable,
+                )
+            case _:
+                pass
+    return Forking(at_us, body.parent, body.at_seq, task, result, body.model, body.prompt)
 
 
 def _claimed(_state: State, body: SessionClaimed, rest: Rest) -> Iterator[Input]:
@@ -121,7 +151,22 @@ def _finished(state: State, body: ToolFinished, rest: Rest) -> Iterator[Input]:
             yield _faulted(at_us, key, body, body.error)
             if body.outcome is Outcome.UNKNOWN:
                 yield from _uncertain(state, at_us, key, body)
+    if any(c.with_client and c.call.call_id == body.call_id for c in state.calls):
+        yield _by_client(at_us, body)
     yield from _ending(state, body, rest)
+
+
+def _by_client(at_us: int, body: ToolFinished) -> ClientAnswered:
+    return ClientAnswered(
+        at_us,
+        body.call_id,
+        body.output,
+        None if body.error is None else body.error.message,
+        body.tokens,
+        body.digest,
+        body.empty,
+        body.notable,
+    )
 
 
 def _faulted(at_us: int, key: str, body: ToolFinished, fault: Fault) -> ToolFaulted:
@@ -165,10 +210,47 @@ def _resumed(_state: State, _body: SessionResumed, rest: Rest) -> Iterator[Input
     yield ResumeAsked(rest[0].at_us, limits)
 
 
-def _verified(_state: State, body: VerificationDecided, rest: Rest) -> Iterator[Input]:
+def _verified(state: State, body: VerificationDecided, rest: Rest) -> Iterator[Input]:
+    """Propose that a person said it, and that the tool did."""
+    at_us, call_id = rest[0].at_us, body.call_id
     closed = rest[1].body if len(rest) > 1 else None
     tokens = closed.tokens if isinstance(closed, ToolFinished) else 0
-    yield Verified(rest[0].at_us, body.call_id, body.happened, body.output, tokens)
+    yield Verified(at_us, call_id, body.happened, body.output, tokens)
+    for key in _check_keys(state, call_id):
+        yield StatusChecked(at_us, key, call_id, body.happened, body.output, tokens, None, 0.0)
+
+
+def _checked(state: State, body: ToolChecked, rest: Rest) -> Iterator[Input]:
+    """Propose that the call failed, that the tool did not know, and that it knew of no call yet."""
+    at_us, call_id = rest[0].at_us, body.call_id
+    for key in _tool_keys(state, call_id):
+        yield ToolFaulted(at_us, key, call_id, body.fault, 0, 0.0, 0.0)
+    for key in _check_keys(state, call_id):
+        for happened in (None, False):
+            yield StatusChecked(at_us, key, call_id, happened, None, 0, body.fault, 0.0)
+
+
+def _check_keys(state: State, call_id: str) -> list[str]:
+    return [
+        effect.key
+        for effect in owed(state)
+        if isinstance(effect, CheckStatus) and effect.call.call_id == call_id
+    ]
+
+
+def _approved(_state: State, body: ApprovalDecided, rest: Rest) -> Iterator[Input]:
+    yield ApprovalGiven(
+        rest[0].at_us,
+        body.approval_id,
+        body.decision,
+        body.message,
+        body.arguments,
+        body.digest,
+        body.loop_digest,
+        body.note,
+        body.note_tokens,
+        body.by,
+    )
 
 
 def _ending(_state: State, _body: Body, rest: Rest) -> Iterator[Input]:
@@ -187,6 +269,8 @@ _BEGINNINGS: Final[dict[type[Body], Callable[..., Iterator[Input]]]] = {
     TimerFired: _rang,
     SessionResumed: _resumed,
     VerificationDecided: _verified,
+    ToolChecked: _checked,
+    ApprovalDecided: _approved,
     GuardTripped: _ending,
     PhaseEntered: _ending,
     SessionClosed: _ending,

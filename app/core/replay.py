@@ -5,26 +5,37 @@ could have led to what comes next is tried (`app.core.proposals`); the one whose
 of the journal is taken to be the one that came. Where none is, the journal and this code diverge.
 
 Three things are in a journal without a decision, and are folded: what creation writes, what a fork
-took over from its parent, and the end of a session that nobody could run.
+took over from its parent, and the end of a session that nobody could run. What a fork makes of that
+is decided, once, and so is decided again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from app.core.draft import IllegalTransitionError
-from app.core.events import Event, ModelFailed, ToolAttempted, TurnEnded, TurnStarted
+from app.core.events import (
+    Event,
+    ModelFailed,
+    SessionClaimed,
+    SessionCreated,
+    SessionForked,
+    ToolAttempted,
+    ToolChecked,
+    TurnEnded,
+    TurnStarted,
+)
 from app.core.evolve import BrokenJournalError, evolve, fold
 from app.core.inputs import Input
 from app.core.lifecycle import StopReason
 from app.core.machine import Decision, decide
-from app.core.proposals import LOOK_AHEAD, proposals
+from app.core.phases.forking import Forking, forked
+from app.core.proposals import LOOK_AHEAD, forking, proposals
 from app.core.state import State
 
-FORKED: Final = "session.forked"
 _GIVEN_UP: Final = StopReason.UNRECOVERABLE_ERROR
 _MORE: Final = 0
-_WAITS: Final = (ModelFailed, ToolAttempted)
+_WAITS: Final = (ModelFailed, ToolAttempted, ToolChecked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class Replay:
         self._state: State | None = None
         self._ahead: list[Event] = []
         self._read = 0
-        self._inherited = False
+        self._parent: str | None = None
         self._events = 0
         self._folded = 0
         self._divergence: Divergence | None = None
@@ -103,45 +114,54 @@ class Replay:
         """Replay one decision, or fold one event; return how many events that were."""
         state = self._state
         if state is None or self._undecided(state, rest[0]):
+            if isinstance(rest[0].body, SessionCreated):
+                self._parent = rest[0].body.parent
             self._state = evolve(state, rest[0])
-            self._inherited = self._inherited_after(rest[0])
             self._folded += 1
             return 1
-        if len(rest) < LOOK_AHEAD and not final:
+        if not final and not self._enough(rest, at):
             return _MORE
-        best = Decision((), state)
-        most = -1
-        for given in proposals(state, rest):
-            decision = _decided(state, given)
+        best, same = Decision((), state), 0
+        for decision in self._decisions(state, rest, at):
             there = self._ahead[at : at + len(decision.events)]
-            same = _same(decision.events, there)
-            if same == len(there) < len(decision.events) and not final:
+            count = _same(decision.events, there)
+            if count == len(there) < len(decision.events) and not final:
                 return _MORE
-            whole = same == len(decision.events)
-            if decision.events and (same > most or (whole and same == most)):
-                best, most = decision, same
-        if 0 < most == len(best.events):
-            there = self._ahead[at : at + most]
+            if count > same or not best.events:
+                best, same = decision, count
+        if 0 < same == len(best.events):
+            there = self._ahead[at : at + same]
             self._state = best.state if tuple(there) == best.events else fold(there, state)
-            return most
-        at += max(most, 0)
-        actual = self._ahead[at] if at < len(self._ahead) else None
-        expected = best.events[most] if best.events else None
-        seq = state.seq + 1 + max(most, 0)
-        self._divergence = Divergence(seq, expected, actual)
-        return max(most, 0)
+            return same
+        beyond = at + same
+        actual = self._ahead[beyond] if beyond < len(self._ahead) else None
+        expected = best.events[same] if best.events else None
+        self._divergence = Divergence(state.seq + 1 + same, expected, actual)
+        return same
+
+    def _decisions(self, state: State, rest: Sequence[Event], at: int) -> Iterator[Decision]:
+        """Return what would be decided upon whatever may have come."""
+        body = rest[0].body
+        if isinstance(body, SessionForked):
+            self._parent = None
+            yield _forked(state, forking(rest[0].at_us, body, self._ahead[at:]))
+        for given in proposals(state, rest):
+            yield _decided(state, given)
+
+    def _enough(self, rest: Sequence[Event], at: int) -> bool:
+        """Return whether what is read tells what came; a fork is told by all that it wrote."""
+        if isinstance(rest[0].body, SessionForked):
+            return any(isinstance(event.body, SessionClaimed) for event in self._ahead[at:])
+        return len(rest) == LOOK_AHEAD
 
     def _undecided(self, state: State, event: Event) -> bool:
         body = event.body
+        if self._parent is not None:
+            return not (isinstance(body, SessionForked) and body.parent == self._parent)
         creation = isinstance(body, TurnStarted) and state.turn == 0 and not state.queue
         # A decision moves to DONE before it ends a turn; who could not fold ended it at once.
         obituary = isinstance(body, TurnEnded) and body.stop_reason is _GIVEN_UP
-        return self._inherited or creation or obituary
-
-    def _inherited_after(self, event: Event) -> bool:
-        if event.seq == 1:
-            return getattr(event.body, "parent", None) is not None
-        return self._inherited and event.body.TYPE != FORKED
+        return creation or obituary
 
 
 def replay(events: Iterable[Event]) -> Replayed:
@@ -156,6 +176,17 @@ def _decided(state: State, given: Input) -> Decision:
         return decide(state, given)
     except IllegalTransitionError:
         return Decision((), state)
+
+
+def _forked(state: State, asked: Forking) -> Decision:
+    try:
+        events = forked(state, asked)
+    except IllegalTransitionError:
+        return Decision((), state)
+    after = state
+    for event in events:
+        after = evolve(after, event)
+    return Decision(events, after)
 
 
 def _same(decided: Sequence[Event], there: Sequence[Event]) -> int:

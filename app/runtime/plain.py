@@ -16,9 +16,7 @@ from app.core.plan import owed
 from app.core.state import State
 from app.runtime.views import facts_of, rfc3339
 
-_MOMENTS: Final = frozenset(
-    {"at", "doubt_since", "active_from", "not_before", "phase_at", "turn_at", "intended_at"}
-)
+_MOMENTS: Final = frozenset({"at", "since", "active_from", "not_before"})
 _ROLES: Final[dict[type, str]] = {
     UserMessage: "user",
     AssistantMessage: "assistant",

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
 from app.core.canonical import as_text
-from app.core.effects import CallModel, CallTool, Effect, PrepareTurn
+from app.core.effects import CallModel, CallTool, CheckStatus, Effect, PrepareTurn
 from app.core.lifecycle import PendingKind, Ruling, Status, Verb, rule
 from app.core.plan import in_doubt, owed, resting
-from app.core.state import OpenCall, State
+from app.core.state import Doubt, OpenCall, State
 from app.runtime.findings import ADVICE, Invariant
 from app.runtime.poison import MOST_CLAIMS
 from app.runtime.records import SessionRow
@@ -129,11 +129,11 @@ def _is_stuck(row: SessionRow) -> bool:
 
 def _doubts(standing: Standing, state: State, known: Known) -> None:
     for open_call in in_doubt(state):
-        call, since = open_call.call, open_call.doubt_since_us or 0
+        call, doubt = open_call.call, open_call.doubt or Doubt(state.at_us)
+        why = "its owner was lost" if doubt.lost else "it failed after it was sent,"
         standing.uncertain.append(
-            f"Nobody knows whether {_call(open_call)} happened: its owner was lost on "
-            f"{moment(since)} while it was in flight, and a `{call.effect}` call is never sent "
-            "twice."
+            f"Nobody knows whether {_call(open_call)} happened: {why} on {moment(doubt.since_us)} "
+            f"while it was in flight, and a `{call.effect}` call is never sent twice."
         )
         if state.pending is None:
             rest = resting(state)
@@ -142,7 +142,7 @@ def _doubts(standing: Standing, state: State, known: Known) -> None:
                     f"Until {moment(rest.timer_us)} its former owner could still get the answer; "
                     "then a person is asked."
                 )
-        else:
+        elif not owed(state):
             standing.todo.append(
                 f"Find out at the tool, and say it: `surefoot verify {known.row.id} "
                 f"{call.call_id} happened` (or `did_not_happen`), or "
@@ -182,11 +182,14 @@ def _effect(effect: Effect, state: State, now_us: int) -> str:
                 f"`{effect.call.effect}`, intended on {moment(found.intended_at_us)}"
             )
             return what + _attempt(effect, now_us)
+        case CheckStatus():
+            what = f"It asks the tool what became of {effect.call.call_id}"
+            return what + _attempt(effect, now_us)
         case _:
             assert_never(effect)
 
 
-def _attempt(effect: CallModel | CallTool, now_us: int) -> str:
+def _attempt(effect: CallModel | CallTool | CheckStatus, now_us: int) -> str:
     again = f", attempt {effect.attempt}" if effect.attempt > 1 else ""
     later = effect.not_before_us > now_us
     return again + (f", to be tried again on {moment(effect.not_before_us)}." if later else ".")

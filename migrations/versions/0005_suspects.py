@@ -7,7 +7,7 @@ so that a step's update of the row stays on its page.
 from alembic import op
 
 revision = "0005"
-down_revision = "0001"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 

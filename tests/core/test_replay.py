@@ -7,14 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core import guards, machine
+from app.core.effects import CheckStatus
 from app.core.events import (
+    Choice,
     Event,
     Limits,
     MessageReceived,
     ModelAnswered,
     ModelFailed,
+    Policy,
     Result,
     SessionCreated,
+    SessionForked,
     StepFinished,
     TimerFired,
     ToolAttempted,
@@ -22,11 +26,15 @@ from app.core.events import (
     TurnEnded,
     Usage,
 )
-from app.core.evolve import BrokenJournalError, evolve, place
+from app.core.evolve import BrokenJournalError, evolve, fold, place
 from app.core.faults import Fault, FaultKind
-from app.core.inputs import Told
+from app.core.inputs import ApprovalGiven, Claimed, ClientAnswered, StatusChecked, Told
 from app.core.lifecycle import Phase, Status, StopReason
+from app.core.machine import decide
+from app.core.phases.forking import Forking, GivenResult, forked
+from app.core.plan import owed
 from app.core.replay import Divergence, Replay, replay
+from app.core.state import QueuedText
 from tests.core.machine_kit import ONCE, READ, SECOND, Machine, call
 from tests.core.test_properties import LIVES, SOME, lived
 from tests.core.walks import LIMITS
@@ -128,6 +136,16 @@ def test_a_journal_that_ends_within_a_decision_diverges_after_its_end() -> None:
     assert diverges(cut) == Divergence(len(session.events), session.events[-1], None)
 
 
+def test_what_comes_after_a_divergence_is_not_looked_at() -> None:
+    session = a_step()
+    at = next(n for n, e in enumerate(session.events) if isinstance(e.body, StepFinished))
+    run = Replay()
+    run.take([*session.events[:at], Event(at + 1, 1, 1, None, SECOND, StepFinished(9, 9, 9))])
+    run.take(session.events[at + 1 :])
+    assert run.diverged
+    assert run.end().events == at
+
+
 def test_what_nothing_leads_to_has_no_expectation() -> None:
     session = Machine()
     timer = place(session.state, TimerFired("total_timeout"), SECOND)
@@ -160,14 +178,115 @@ def test_a_second_beginning_of_a_turn_diverges() -> None:
     assert diverges([*session.events, again]) == Divergence(again.seq, None, again)
 
 
-@pytest.mark.req("STATE-7")
-def test_what_a_fork_took_over_was_not_decided_there() -> None:
-    session = a_step()
-    first = session.events[0]
+def fork(parent: Machine, *, task: QueuedText | None, result: GivenResult | None) -> list[Event]:
+    """Return the journal of a fork at the parent's last event."""
+    first = parent.events[0]
     assert isinstance(first.body, SessionCreated)
-    forked = replace(first, body=replace(first.body, parent="ses_0"))
-    found = replay([forked, *session.events[1:]])
-    assert (found.divergence, found.folded) == (None, len(session.events))
+    made = replace(first.body, session_id="ses_2", parent="ses_1")
+    events = [replace(first, body=made), *parent.events[1:]]
+    state = fold(events)
+    assert state is not None
+    return [*events, *forked(state, Forking(SECOND, "ses_1", len(events), task, result))]
+
+
+def claimed(events: list[Event]) -> list[Event]:
+    """Return the journal after its first claim."""
+    state = fold(events)
+    assert state is not None
+    return [*events, *decide(state, Claimed(SECOND, "wrk_9", 1, SECOND)).events]
+
+
+@pytest.mark.req("STATE-7", "STATE-6")
+@pytest.mark.parametrize("task", [None, QueuedText("and then?", 3)])
+@pytest.mark.parametrize("given", [None, GivenResult("t1_c1_1", "paid", 4, "d", notable=True)])
+def test_what_a_fork_took_over_was_not_decided_there_but_what_it_made_of_it(
+    task: QueuedText | None, given: GivenResult | None
+) -> None:
+    parent = Machine()
+    parent.answer(call("pay", effect=ONCE), call("search"))
+    events = claimed(fork(parent, task=task, result=given))
+    found = replay(events)
+    assert (found.divergence, found.events) == (None, len(events))
+    assert found.folded == len(parent.events)
+    at = next(n for n, e in enumerate(events) if isinstance(e.body, ToolFinished))
+    body = events[at].body
+    assert isinstance(body, ToolFinished)
+    changed = replace(events[at], body=replace(body, attempts=9))
+    assert diverges([*events[:at], changed, *events[at + 1 :]]).seq == at + 1
+
+
+def test_a_fork_of_a_fork_is_decided_from_the_last_one_on() -> None:
+    parent = Machine()
+    parent.answer(text="done")
+    child = fork(parent, task=QueuedText("a", 1), result=None)
+    first = child[0]
+    assert isinstance(first.body, SessionCreated)
+    grandchild = [replace(first, body=replace(first.body, parent="ses_2")), *child[1:]]
+    state = fold(grandchild)
+    assert state is not None
+    grandchild += forked(state, Forking(SECOND, "ses_2", len(child), QueuedText("b", 1)))
+    found = replay(grandchild)
+    assert (found.divergence, found.folded) == (None, len(child))
+
+
+def test_a_fork_where_none_may_be_diverges() -> None:
+    parent = Machine()
+    parent.answer(text="done")
+    events = fork(parent, task=QueuedText("a", 1), result=None)
+    forks = next(n for n, e in enumerate(events) if isinstance(e.body, SessionForked))
+    torn = [*events[: forks - 1], replace(events[forks], seq=forks)]
+    assert diverges(torn) == Divergence(forks, None, torn[-1])
+
+
+@pytest.mark.req("STATE-6", "TOOL-17")
+@pytest.mark.parametrize("choice", [Choice.APPROVE, Choice.DENY])
+def test_decisions_of_people_and_of_the_caller_are_decided_again(choice: Choice) -> None:
+    session = Machine()
+    held = replace(call("pay", {"x": 1}, effect=ONCE), needs_approval=True)
+    session.answer(held, replace(call("ask", {"x": 2}), client=True), call("search"))
+    session.ok("search")
+    (asked, *_) = [c.approval for c in session.state.calls if c.approval]
+    given = ApprovalGiven(SECOND, asked.approval_id, choice, "as you like", by="me")
+    session.give(given)
+    session.give(ClientAnswered(SECOND, "t1_c1_2", {"a": 1}, None, 5, "d", notable=True))
+    if choice is Choice.APPROVE:
+        session.ok("pay")
+    session.answer(replace(call("ask", {"x": 3}), client=True))
+    session.give(ClientAnswered(SECOND, "t1_c2_1", None, "no way", 5, ""))
+    session.answer(replace(call("pay", {"x": 4}, effect=ONCE), needs_approval=True))
+    session.pass_s(100_000)
+    session.claim(2)
+    session.ring("approval")
+    same(session)
+
+
+@pytest.mark.req("STATE-6", "TOOL-10")
+@pytest.mark.parametrize("happened", [True, False, None])
+def test_what_a_tool_says_of_a_lost_call_is_decided_again(*, happened: bool | None) -> None:
+    session = Machine()
+    session.answer(replace(call("pay", effect=ONCE), checkable=True))
+    session.fail("pay", FaultKind.TIMEOUT)
+    for says, after_s in ((False, 1), (None, 1), (happened, 60)):
+        session.pass_s(after_s)
+        for effect in owed(session.state):
+            if isinstance(effect, CheckStatus):
+                at_us, key, which = session.now_us, effect.key, effect.call.call_id
+                session.give(StatusChecked(at_us, key, which, says, "x", 5, None, 0.7))
+    assert session.state.calls == ()
+    same(session)
+
+
+@pytest.mark.parametrize("policy", [Policy.STEER, Policy.INTERRUPT])
+def test_messages_into_a_running_turn_are_decided_again(policy: Policy) -> None:
+    session = Machine()
+    session.answer(call("search"))
+    session.tell("look there", policy)
+    if policy is Policy.INTERRUPT:
+        session.prepare()
+    else:
+        session.ok("search")
+    session.answer(text="done")
+    same(session)
 
 
 def test_events_that_do_not_follow_one_another_are_no_journal() -> None:
