@@ -154,11 +154,8 @@ class Parts:
             version=__version__,
         )
 
-    def api(self, worker: Worker | None, draining: asyncio.Event) -> Application:
-        """Return the HTTP application of this process."""
-        settings = self.settings
-        store = PostgresSessions(self.engine)
-        creation = Creation(
+    def _creation(self, store: PostgresSessions) -> Creation:
+        return Creation(
             clock=self.clock,
             codec=self.codec,
             keyring=self.keyring,
@@ -168,11 +165,13 @@ class Parts:
             catalog=self.catalog,
             prompts=self.prompts,
             tokens=self.tokens,
-            limits=settings.limits,
+            limits=self.settings.limits,
             sample=self.observer.sample,
             trace_url=self.observer.trace_url,
         )
-        sessions = Sessions(
+
+    def _sessions(self, store: PostgresSessions) -> Sessions:
+        return Sessions(
             clock=self.clock,
             keyring=self.keyring,
             store=store,
@@ -181,9 +180,15 @@ class Parts:
             follower=self.follower,
             models=self.models,
             tokens=self.tokens,
-            lease_s=settings.lease_s,
+            lease_s=self.settings.lease_s,
             trace_url=self.observer.trace_url,
         )
+
+    def api(self, worker: Worker | None, draining: asyncio.Event) -> Application:
+        """Return the HTTP application of this process."""
+        settings = self.settings
+        store = PostgresSessions(self.engine)
+        creation, sessions = self._creation(store), self._sessions(store)
         past = Past(clock=self.clock, codec=self.codec, journal=PostgresJournal(self.engine))
         key = settings.admin_key
         services = ApiServices(
