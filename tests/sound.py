@@ -1,9 +1,10 @@
-"""Whether the sessions in a database keep every invariant, as `surefoot fsck` looks at them."""
+"""Whether the sessions in a database are sound: as `surefoot fsck` and a replay look at them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from app.runtime.checkup import Checkup, Survey
+from app.core.replay import Divergence, Replay
+from app.runtime.checkup import EVERY_EVENT, Checkup, Survey, pages
 from app.runtime.clock import SystemClock
 from app.runtime.findings import Finding
 from app.storage.audit import PostgresAudit
@@ -32,3 +33,19 @@ async def findings(dsn: str, keys: str, *, recheck_s: float = 0.1) -> list[Findi
         found = [finding async for finding in survey.all()]
         assert survey.tally.unopened == 0, "a session's master key is not the stack's"
         return found
+
+
+async def divergences(dsn: str, keys: str) -> dict[str, Divergence]:
+    """Return of each session that is not decided again as it was where that begins."""
+    found: dict[str, Divergence] = {}
+    async with checkup(dsn, keys) as looks:
+        for session_id in await looks.audit.after("", EVERY_EVENT):
+            row = await looks.audit.row(session_id)
+            assert row is not None
+            walk, run = looks.chains.walk(row.id, row.key), Replay()
+            async for page in pages(looks.journal, row.id, row.head):
+                run.take(walk.take(page))
+            divergence = run.end().divergence
+            if divergence is not None:
+                found[session_id] = divergence
+    return found

@@ -7,9 +7,9 @@
         one.kill()                                      # kill -9
         two = await stack.start("worker", point="append:3:before")
 
-Leaving the block ends the processes, checks their logs, and looks at every session they left:
-none may break an invariant, unless a mechanism was taken out, or the test says that it broke one
-itself (`stack.sound = False`).
+Leaving the block ends the processes, checks their logs, and looks at every session they left: none
+may break an invariant, and a replay decides each as it was decided. Not so where a mechanism was
+taken out, or where the test says that it broke something itself (`stack.sound = False`).
 """
 
 import base64
@@ -35,7 +35,7 @@ from tests.integration.client import Client
 from tests.integration.killable import Action
 from tests.integration.process import ROOT, Nursery, Process, Role
 from tests.servers import Databases
-from tests.sound import findings
+from tests.sound import divergences, findings
 from tests.waiting import until
 
 LEASE_S = 4.0
@@ -181,8 +181,11 @@ class Stack:
         if check:
             self.check_logs()
         if check and self.sound:
-            broken = await findings(self.dsn, self.env["SUREFOOT_ENCRYPTION_KEYS"])
+            keys = self.env["SUREFOOT_ENCRYPTION_KEYS"]
+            broken = await findings(self.dsn, keys)
             assert not broken, broken
+            diverged = await divergences(self.dsn, keys)
+            assert not diverged, diverged
 
     def check_logs(self) -> None:
         """Fail if a process logged what none may log."""
