@@ -54,5 +54,5 @@ class AuditStore(Protocol):
     async def check(self, ids: Sequence[str], events: int) -> list[Finding]:
         """Look at these sessions, and at up to so many of the last events of each."""
 
-    async def suspects(self, limit: int) -> list[Finding]:
-        """Return sessions that nobody will run, of all there are: found by index."""
+    async def suspects(self) -> list[Finding]:
+        """Return sessions that nobody will run, of all there are: found by index, not many."""

@@ -57,7 +57,7 @@ class Auditor:
         self._report(found)
 
     async def _look(self) -> list[Finding]:
-        found = await self.audit.suspects(MOST)
+        found = await self.audit.suspects()
         ids = {key[0] for key in self._known} | set(await self.audit.newest(NEWEST))
         further = await self.audit.after(self._after, NEXT)
         self._after = further[-1] if len(further) == NEXT else ""

@@ -1,7 +1,8 @@
 """An index of the sessions that nobody would run: always empty, so looking there costs nothing.
 
-Its condition is made only of columns that are indexed already or change only together with such,
-so that a step's update of the row stays on its page.
+Its order is one that no other index has (see `app.storage.audit`). Its condition is made only of
+columns that are indexed already or change only together with such, so that a step's update of the
+row stays on its page.
 """
 
 from alembic import op
@@ -14,7 +15,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.execute(
-        "create index sessions_suspect on sessions (id) where"
+        "create index sessions_suspect on sessions (created_at) where"
         " (owner is null and wake_at is null and timer_at is null and (status = 'active'"
         " or inbox_head > inbox_seen or (status = 'waiting' and pending_kind is null)))"
         " or inbox_seen > inbox_head"

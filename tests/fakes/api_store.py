@@ -221,8 +221,7 @@ class FakeAudit:
         del ids, events
         return []
 
-    async def suspects(self, limit: int) -> list[Finding]:
-        del limit
+    async def suspects(self) -> list[Finding]:
         return []
 
 
