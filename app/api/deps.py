@@ -13,6 +13,7 @@ from app.runtime.creation import Creation
 from app.runtime.erasing import Erasing
 from app.runtime.follow import Follower
 from app.runtime.forks import Forks
+from app.runtime.inquiry import Inquiry
 from app.runtime.ports import (
     ArgumentReader,
     Clock,
@@ -81,6 +82,7 @@ class ApiServices:
     schedules: Schedules
     schedule_store: ScheduleStore
     follower: Follower
+    inquiry: Inquiry
     store: SessionStore
     journal: JournalStore
     keyring: Keyring

@@ -62,3 +62,7 @@ FOLLOW = query(
 STATUS = query("status", {"type": "string", "enum": [s.value for s in Status]}, "Of this status.")
 AGENT = query("agent", {"type": "string"}, "Of this agent.")
 TOOL = query("tool", {"type": "string"}, "With this tool.")
+AT_SEQ = query(
+    "at_seq", {"type": "integer", "minimum": 1}, "The event after which; else the last one."
+)
+OF_SESSION = query("session", {"type": "string"}, "This session only.")

@@ -101,6 +101,20 @@ def after_seq(request: Request) -> int | None:
     return number
 
 
+def seq(request: Request, name: str) -> int | None:
+    """Return the number of an event, None when not given.
+
+    Raises:
+        HttpProblem: when it is not a whole number.
+
+    """
+    text = request.query_params.get(name)
+    number = None if text is None else _number(text)
+    if text is not None and number is None:
+        raise bad_parameter(f"/query/{name}", f"{name} must be the number of an event, from 1 on")
+    return number
+
+
 def after_session(request: Request) -> str | None:
     """Return the cursor of a list of sessions.
 

@@ -11,14 +11,18 @@ from app.bootstrap.edges import Readiness, Scraped, parse_tool
 from app.bootstrap.parts import Parts
 from app.runtime.answers import Answers
 from app.runtime.approvals import Approvals
+from app.runtime.checkup import Checkup
 from app.runtime.creation import Creation
 from app.runtime.erasing import Erasing
 from app.runtime.firing import Firing
 from app.runtime.forks import Forks
+from app.runtime.inquiry import Inquiry
 from app.runtime.past import Past
 from app.runtime.schedules import Schedules
 from app.runtime.sessions import Sessions
 from app.runtime.worker import Worker
+from app.storage.audit import PostgresAudit
+from app.storage.chain import Chains
 from app.storage.journal import PostgresJournal
 from app.storage.schedules import PostgresSchedules
 from app.storage.sessions import PostgresSessions
@@ -134,6 +138,28 @@ class Cases:
             firing=Firing(creation=self.creation, sessions=self.sessions),
         )
 
+    @cached_property
+    def inquiry(self) -> Inquiry:
+        """Return the use cases that explain a session."""
+        parts = self.parts
+        journal = PostgresJournal(parts.engine)
+        checkup = Checkup(
+            audit=PostgresAudit(parts.engine),
+            chains=Chains(parts.keyring, parts.codec),
+            journal=journal,
+        )
+        return Inquiry(
+            clock=parts.clock,
+            codec=parts.codec,
+            keyring=parts.keyring,
+            store=self.store,
+            workers=PostgresWorkers(parts.engine),
+            journal=journal,
+            prompts=parts.prompts,
+            checkup=checkup,
+            version=__version__,
+        )
+
     def application(self, worker: Worker | None, draining: asyncio.Event) -> Application:
         """Return the HTTP application of this process."""
         parts = self.parts
@@ -148,6 +174,7 @@ class Cases:
             schedules=self.schedules,
             schedule_store=PostgresSchedules(parts.engine),
             follower=parts.follower,
+            inquiry=self.inquiry,
             store=self.store,
             journal=PostgresJournal(parts.engine),
             keyring=parts.keyring,

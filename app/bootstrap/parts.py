@@ -18,6 +18,7 @@ from app.providers.config import ModelConfig
 from app.providers.models_file import ModelsFileError, load_models
 from app.providers.registry import Models
 from app.providers.tokens import TokenCounter
+from app.runtime.auditor import Auditor
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
@@ -29,6 +30,7 @@ from app.runtime.recovery import Recovery
 from app.runtime.worker import Worker, WorkerOptions
 from app.runtime.writer import JournalWriter
 from app.settings import Settings, SettingsError
+from app.storage.audit import PostgresAudit
 from app.storage.codec import JsonCodec
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
@@ -113,6 +115,16 @@ class Parts:
             workers=PostgresWorkers(self.engine),
             recovery=recovery,
             options=WorkerOptions(slots=settings.worker_slots, drain_s=settings.drain_s),
+        )
+
+    def auditor(self) -> Auditor:
+        """Return what looks at the invariants all the time."""
+        return Auditor(
+            clock=self.clock,
+            audit=PostgresAudit(self.engine),
+            observer=self.observer,
+            every_s=self.settings.audit_s,
+            tell=self.observer.metrics.violations,
         )
 
 

@@ -12,6 +12,7 @@ import pytest
 from app.core.evolve import fold
 from app.core.lifecycle import Status
 from app.core.plan import owed, resting
+from app.core.replay import replay
 from app.core.state import State
 from app.storage.codec import JsonCodec
 
@@ -34,6 +35,15 @@ def test_a_journal_folds_and_its_session_can_go_on(path: Path) -> None:
     assert resting(state) is not None
     assert state.ended is not None
     assert state.ended.result.text
+
+
+@pytest.mark.req("STATE-6")
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_a_journal_is_decided_today_as_it_was(path: Path) -> None:
+    """Where a release decides otherwise on purpose, its journals are to be named here."""
+    codec = JsonCodec()
+    found = replay(codec.decode(line.encode()) for line in path.read_text().splitlines())
+    assert found.divergence is None, found
 
 
 def test_they_mean_what_they_meant() -> None:
