@@ -66,7 +66,7 @@ async def test_the_life_of_a_schedule(client: httpx2.AsyncClient, world: World) 
 
 
 async def test_pages(client: httpx2.AsyncClient) -> None:
-    ids = [(await made(client))["id"] for _ in range(3)][::-1]
+    ids = sorted([str((await made(client))["id"]) for _ in range(3)], reverse=True)
     first = (await client.get("/v1/schedules?limit=2")).json()
     assert ([s["id"] for s in first["data"]], first["next"]) == (ids[:2], ids[1])
     rest = (await client.get(f"/v1/schedules?limit=2&after={first['next']}")).json()

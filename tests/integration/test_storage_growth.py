@@ -106,12 +106,12 @@ async def measured(stack: Stack, client: Client, steps: int) -> Size:
     in_turn = min(steps, PER_TURN)
     body = {"limits": LIMITS, "model": "wide"}
     session_id = await client.create(f"fetch {in_turn} pages", **body)
-    for turn in range(1, steps // in_turn + 1):
+    session = await client.settled(session_id, timeout_s=90)
+    for turn in range(2, steps // in_turn + 1):
+        told = {"text": f"fetch {in_turn} pages, {turn}"}
+        await client.post(f"/v1/sessions/{session_id}/messages", told, expect=202)
         session = await client.settled(session_id, timeout_s=90)
         assert (session["status"], session["turn"]) == ("completed", turn), session
-        if turn < steps // in_turn:
-            told = {"text": f"fetch {in_turn} pages, {turn}"}
-            await client.post(f"/v1/sessions/{session_id}/messages", told, expect=202)
     assert session["usage"]["tool_calls"] == steps
     after, wal_after = await _disk(stack)
     parts = {}

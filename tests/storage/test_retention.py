@@ -203,8 +203,9 @@ async def test_messages_leave_once_they_are_in_the_journal(storage: Storage) -> 
 
 
 _MANY = "from generate_series(1, 20000) n"
+_EVENT = "1, 'x', null, 1, 1, now(), '', ''"
 FILL = (
-    f"insert into events select 'ses_' || n / 10, n % 10, 1, 'x', null, 1, 1, now(), '', '' {_MANY}",
+    f"insert into events select 'ses_' || n / 10, n % 10, {_EVENT} {_MANY}",
     f"insert into inbox select 'ses_' || n / 10, n % 10, 'message', null, '', now() {_MANY}",
     f"insert into idempotency select 't', 'k' || n, 'r', '', 201, '', null, now() {_MANY}",
     f"insert into snapshots select 'ses_' || n, 1, 1, '' {_MANY}",
