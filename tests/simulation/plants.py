@@ -197,9 +197,6 @@ class TakenAsWritten(JournalWriter):
                 done.set_result(Appended(Fate.WRITTEN, waiting.entry.inbox_seen))  # type: ignore[attr-defined]
 
 
-left_alone: list[asyncio.Task[Appended]] = []
-
-
 class ActThenAppend(JournalWriter):
     """The owner goes on before its events are durable."""
 
@@ -207,7 +204,7 @@ class ActThenAppend(JournalWriter):
     async def append(self, entry: Append) -> Appended:
         if entry.release is not None:
             return await super().append(entry)
-        left_alone.append(asyncio.get_running_loop().create_task(super().append(entry)))
+        self.left = asyncio.get_running_loop().create_task(super().append(entry))
         return Appended(Fate.WRITTEN, entry.inbox_seen)
 
 
