@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from app.core.events import (
+    ApprovalDecided,
     EffectClass,
     Event,
     MessageReceived,
@@ -53,6 +54,7 @@ class Ledger:
     ended: set[int] = field(default_factory=set)
     continues: dict[int, int] = field(default_factory=dict)
     intended: dict[str, EffectClass] = field(default_factory=dict)
+    decided: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     messages: Counter[str] = field(default_factory=Counter)
     told: list[tuple[float, str, int]] = field(default_factory=list)
@@ -77,6 +79,7 @@ class Audit(Watched):
         self.accepted: list[tuple[str, str]] = []
         self.observed_until: dict[str, dict[int, str]] = {}
         self.live: dict[str, State] = {}
+        self.decided: Counter[str] = Counter()
         self.store: MemoryStore | None = None
         self.now_s = now_s
         self._stop = stop
@@ -181,6 +184,10 @@ class Audit(Watched):
             case ToolFinished() as body:
                 self._once(body.call_id in ledger.finished, ledger, f"{body.call_id} is finished")
                 ledger.finished.add(body.call_id)
+            case ApprovalDecided() as body:
+                again = body.approval_id in ledger.decided
+                self._once(again, ledger, f"{body.approval_id} was decided")
+                ledger.decided.add(body.approval_id)
             case MessageReceived() as body:
                 self._once(body.text in ledger.messages, ledger, f"{body.text!r} was taken")
                 ledger.messages[body.text] += 1
@@ -228,6 +235,12 @@ class Audit(Watched):
             self.fail(f"{session_id}: {what} went out before it was written")
         if row.owner != worker or not self._lives(worker):
             self.fail(f"{session_id}: {what} was sent by {worker}, the owner is {row.owner}")
+
+    def won(self, what: str, times: int) -> None:
+        """Note how many of those who decided the same thing were told that they did."""
+        self.decided[what] += times
+        if self.decided[what] > 1:
+            self.fail(f"{self.decided[what]} were told that theirs is the {what}")
 
     # --- what observers are told
 

@@ -8,23 +8,27 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from app.core.events import Limits
+from app.runtime.answers import Answers
+from app.runtime.approvals import Approvals
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation
 from app.runtime.driver import Desk
 from app.runtime.follow import Follower
+from app.runtime.forks import Forks
+from app.runtime.past import Past
 from app.runtime.perform import Performer
 from app.runtime.ports import Hub, JournalStore, SessionStore, ToolPort, WorkerStore
 from app.runtime.recovery import Recovery
 from app.runtime.sessions import Sessions
 from app.runtime.worker import Worker, WorkerOptions
 from app.storage.codec import JsonCodec
-from tests.fakes.scripted_tools import FewTools, JsonArguments
+from tests.fakes.scripted_tools import FewTools
 from tests.fakes.small import OnePrompt, QuarterTokens
 from tests.simulation.audit import Audit
 from tests.simulation.build import Build
 from tests.simulation.loop import Condition, Process, SeededLoop, SimTask
-from tests.simulation.outside import SPECS, ModelsPort, Outside, ToolsPort
+from tests.simulation.outside import SPECS, Arguments, ModelsPort, Outside, ToolsPort
 from tests.simulation.postgres import Connection, Postgres
 from tests.simulation.redis import HotPort, HubPort, Redis
 from tests.simulation.small import PlainKeyring, SimClock, SimObserver
@@ -56,6 +60,9 @@ class ApiProcess:
     creation: Creation
     sessions: Sessions
     follower: Follower
+    answers: Answers
+    approvals: Approvals
+    forks: Forks
     serving: dict[asyncio.Future[object], SimTask[None]] = field(default_factory=dict)
 
     async def call(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -112,6 +119,7 @@ class Cluster:
         self.apis: list[ApiProcess] = []
         self.processes: list[Process] = [self.world]
         self.names = 0
+        self.approval_ttl_s = self.chance.choice((2.0, 5.0, 1000.0))
         self.cleared_s: float | None = None
 
     def _stop(self) -> None:
@@ -152,7 +160,7 @@ class Cluster:
             catalog=self._catalog(clock),
             prompts=OnePrompt(),
             tokens=QuarterTokens(),
-            reader=AnswerReader(JsonArguments(), QuarterTokens()),
+            reader=AnswerReader(Arguments(), QuarterTokens(), self.approval_ttl_s),
             observer=observer,
             sample=lambda _trace: True,
         )
@@ -219,8 +227,34 @@ class Cluster:
             lease_s=LEASE_S,
             trace_url=lambda _trace: None,
         )
+        past = Past(clock=clock, codec=self.codec, journal=cast("JournalStore", connection))
         main = self.loop.create_task(follower.run(), context=process.context.copy())
-        api = ApiProcess(process, main, creation, sessions, follower)
+        api = ApiProcess(
+            process,
+            main,
+            creation,
+            sessions,
+            follower,
+            Answers(clock=clock, sessions=sessions, tokens=QuarterTokens(), past=past),
+            Approvals(
+                clock=clock,
+                sessions=sessions,
+                store=sessions_store,
+                catalog=creation.catalog,
+                arguments=Arguments(),
+                tokens=QuarterTokens(),
+                past=past,
+            ),
+            Forks(
+                clock=clock,
+                sessions=sessions,
+                creation=creation,
+                prompts=OnePrompt(),
+                tokens=QuarterTokens(),
+                past=past,
+                sample=lambda _trace: True,
+            ),
+        )
         self.apis.append(api)
         return api
 

@@ -8,16 +8,24 @@ the call's timeout, whatever becomes of its caller.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from app.core.canonical import Json, action_digest
 from app.core.events import EffectClass, ModelRef, Usage
 from app.core.faults import Fault, FaultKind
 from app.core.messages import ToolMessage, UserMessage
-from app.core.toolbox import ToolSpec
+from app.core.toolbox import ApprovalMode, HttpTemplate, ToolKind, ToolSpec
 from app.runtime.errors import ModelFailure, ToolFailure, Withheld
-from app.runtime.exchange import ModelReply, ModelRequest, RawCall, ToolReply, ToolRequest
+from app.runtime.exchange import (
+    Checked,
+    ModelReply,
+    ModelRequest,
+    RawCall,
+    StatusReply,
+    ToolReply,
+    ToolRequest,
+)
 from tests.fakes.scripted_tools import spec
 from tests.simulation.audit import Audit
 from tests.simulation.loop import Process, SeededLoop
@@ -29,17 +37,24 @@ MODEL = ModelRef("scripted")
 USAGE = Usage(input_tokens=60, output_tokens=10)
 TOOL_TIMEOUT_S = 1.5
 
+_STATUS = HttpTemplate("GET", "http://tools.test/{idempotency_key}")
 SPECS: tuple[ToolSpec, ...] = tuple(
-    spec(name, effect, timeout_s=TOOL_TIMEOUT_S)
-    for name, effect in (
-        ("look", EffectClass.READ),
-        ("note", EffectClass.IDEMPOTENT),
-        ("pay", EffectClass.ONCE),
-        ("mail", EffectClass.ONCE),
-        ("boom", EffectClass.READ),
+    spec(name, effect, timeout_s=TOOL_TIMEOUT_S, **more)
+    for name, effect, more in (
+        ("look", EffectClass.READ, {}),
+        ("note", EffectClass.IDEMPOTENT, {}),
+        ("pay", EffectClass.ONCE, {}),
+        ("mail", EffectClass.ONCE, {}),
+        ("boom", EffectClass.READ, {}),
+        ("spend", EffectClass.ONCE, {"approval": ApprovalMode.ALWAYS}),
+        ("order", EffectClass.ONCE, {"status_check": _STATUS}),
+        ("ask", EffectClass.READ, {"kind": ToolKind.CLIENT}),
     )
 )
-_NAMES = ("pay", "pay", "mail", "mail", "look", "look", "note", "note", "boom")
+_NAMES = (
+    *("pay", "pay", "mail", "mail", "look", "look", "note", "note"),
+    *("boom", "spend", "order", "order", "ask"),
+)
 _MODEL_FAULTS = (
     FaultKind.TIMEOUT,
     FaultKind.RATE_LIMITED,
@@ -62,6 +77,7 @@ class Outside:
     over: bool = False
     delivered: Counter[str] = field(default_factory=Counter)
     effects: Counter[str] = field(default_factory=Counter)
+    under_way: set[str] = field(default_factory=set)
     actions: dict[str, str] = field(default_factory=dict)
     """The action (tool and arguments) of every call that reached the tool server, by its key."""
 
@@ -71,6 +87,15 @@ class Outside:
     def happened(self, session_id: str, call_id: str) -> bool:
         """Return what a person finds who looks whether a call took effect."""
         return self.effects[f"{session_id}:{call_id}"] > 0
+
+    def begun(self, session_id: str, action: str) -> bool:
+        """Return whether a call of this action has reached the tool server, for this session."""
+        keys = (key for key, known in self.actions.items() if known == action)
+        return any(key.startswith(f"{session_id}:") for key in keys)
+
+    def begun_with(self, session_id: str, name: object, arguments: Mapping[str, object]) -> bool:
+        """Return the same of a tool and its arguments."""
+        return self.begun(session_id, action_digest(str(name), dict(arguments)))
 
     def take(self, request: ToolRequest, process: Process) -> None:
         """Note the arrival of a call's first byte."""
@@ -85,11 +110,13 @@ class Outside:
 
     def affect(self, request: ToolRequest) -> None:
         """Let a call take effect, later, in the server."""
+        self.under_way.add(request.key)
         delay_s = self.weather.chance.choice((0.0, 0.1, 0.5, 0.9)) * TOOL_TIMEOUT_S
         self.loop.call_later(delay_s, self._affect, request.key, context=self._here)
 
     def _affect(self, key: str) -> None:
         self.effects[key] += 1
+        self.under_way.discard(key)
         self.audit.note("tools", "effect", *key.split(":"))
 
     async def wait(self, seconds: float) -> None:
@@ -126,6 +153,30 @@ class ToolsPort:
         outside.affect(request)
         await outside.wait(chance.choice((0.02, 0.2, 0.2, 1.0)))
         return ToolReply(_output(request, chance.randrange(3)), None)
+
+    async def check(self, request: ToolRequest) -> StatusReply:
+        """Say what became of a call; the server knows of it from its first byte on."""
+        outside, weather = self.outside, self.outside.weather
+        await outside.wait(weather.chance.choice((0.0, 0.05, 0.5)))
+        if not request.may_send():
+            raise Withheld
+        if weather.happens(weather.tool_lost):
+            raise ToolFailure(Fault.of(weather.chance.choice(_NOBODY_KNOWS), "no answer came"))
+        if request.key in outside.under_way:
+            return StatusReply(None, detail="under way")
+        return StatusReply(happened=outside.effects[request.key] > 0, output={"by": "check"})
+
+
+class Arguments:
+    """An `ArgumentReader` that takes every JSON object."""
+
+    async def read(self, spec: ToolSpec, raw: str) -> Checked:
+        try:
+            given = json.loads(raw or "{}")
+        except ValueError:
+            fault = Fault.of(FaultKind.INVALID_ARGS, f"{spec.name} takes a JSON object.")
+            return Checked(None, fault, "{}")
+        return Checked(given, None, None, needs_approval=spec.approval is ApprovalMode.ALWAYS)
 
 
 def _output(request: ToolRequest, variant: int) -> Json:

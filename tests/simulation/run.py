@@ -10,7 +10,8 @@ from app.core.lifecycle import StopReason
 from tests.simulation.build import SOUND, Build
 from tests.simulation.cluster import Cluster
 from tests.simulation.loop import OutOfTimeError, Process
-from tests.simulation.users import User, verifies
+from tests.simulation.people import EVERYTHING, answers
+from tests.simulation.users import User
 
 FAULTS_S = (6.0, 10.0, 16.0)
 REST_S = 90.0
@@ -79,17 +80,22 @@ def _simulate(seed: int, build: Build) -> Outcome:
         cluster.start_worker()
         cluster.start_api()
     context = cluster.world.context
-    users = [User(cluster, n) for n in range(1, 1 + cluster.chance.choice((1, 2, 2, 3)))]
+    users = [
+        User(cluster, n, EVERYTHING) for n in range(1, 1 + cluster.chance.choice((1, 2, 2, 3)))
+    ]
     living = [cluster.loop.create_task(u.live(), context=context.copy()) for u in users]
     disasters = cluster.loop.create_task(_disasters(cluster), context=context.copy())
     ending = cluster.loop.create_task(_end(cluster, users), context=context.copy())
+    late: str | None = None
     try:
         cluster.loop.run()
     except OutOfTimeError as error:
-        cluster.audit.fail(str(error))
+        late = str(error)
     for task in (*living, disasters, ending):
         if task.done() and not task.cancelled() and task.exception() is not None:
             cluster.audit.fail(f"the simulation itself failed: {task.exception()!r}")
+    if late is not None:
+        cluster.audit.fail(late)
     outcome = Outcome(
         seed,
         build.name,
@@ -205,7 +211,8 @@ async def _end(cluster: Cluster, users: list[User]) -> None:
         await asyncio.sleep(0.5)
         for user in users:
             if user.done and user.number % 2:
-                await verifies(user)
+                for session_id in user.sessions:
+                    await answers(user, session_id)
     _last_look(cluster, users)
     loop.stopped = True
 
@@ -235,9 +242,9 @@ def _last_look(cluster: Cluster, users: list[User]) -> None:
     audit = cluster.audit
     for why in cluster.died_by_themselves():
         audit.fail(f"a worker died by itself: {why}")
-    tasks = [ledger.state.created.session_id for ledger in audit.ledgers.values() if ledger.state]
-    if len(tasks) != len(users):
-        audit.fail(f"{len(users)} users made {len(tasks)} sessions")
+    made = len(users) + sum(user.forks for user in users)
+    if len(cluster.store.rows) != made:
+        audit.fail(f"{made} sessions were made, there are {len(cluster.store.rows)}")
     for session_id, text in audit.accepted:
         state = audit.ledger(session_id).state
         ended = state.ended if state is not None else None
