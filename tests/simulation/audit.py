@@ -15,6 +15,7 @@ from app.core.events import (
     EffectClass,
     Event,
     MessageReceived,
+    Outcome,
     SessionClosed,
     SessionResumed,
     ToolFinished,
@@ -55,7 +56,7 @@ class Ledger:
     continues: dict[int, int] = field(default_factory=dict)
     intended: dict[str, EffectClass] = field(default_factory=dict)
     decided: set[str] = field(default_factory=set)
-    finished: set[str] = field(default_factory=set)
+    finished: dict[str, Outcome] = field(default_factory=dict)
     messages: Counter[str] = field(default_factory=Counter)
     told: list[tuple[float, str, int]] = field(default_factory=list)
     """Of each event: when it was committed, by whom, under which epoch."""
@@ -183,7 +184,7 @@ class Audit(Watched):
                 ledger.intended[body.call_id] = body.effect
             case ToolFinished() as body:
                 self._once(body.call_id in ledger.finished, ledger, f"{body.call_id} is finished")
-                ledger.finished.add(body.call_id)
+                ledger.finished[body.call_id] = body.outcome
             case ApprovalDecided() as body:
                 again = body.approval_id in ledger.decided
                 self._once(again, ledger, f"{body.approval_id} was decided")
@@ -231,6 +232,12 @@ class Audit(Watched):
         what = call_id or f"request {request_seq}"
         if call_id is not None and call_id not in ledger.intended:
             self.fail(f"{session_id}: {what} went out before its intent was written")
+        if what in ledger.finished:
+            # The end of a turn cuts what is in flight; of a `once` call it says: may have happened.
+            once = ledger.intended.get(what) is EffectClass.ONCE
+            if ledger.finished[what] not in (_UNKNOWN if once else _CUT):
+                self.fail(f"{session_id}: {what} went out after its result was written")
+            return
         if request_seq is not None and request_seq > ledger.seq:
             self.fail(f"{session_id}: {what} went out before it was written")
         if row.owner != worker or not self._lives(worker):
@@ -262,6 +269,8 @@ class Audit(Watched):
             self.fail(f"a session crashed its driver: {fields['detail']}")
 
 
+_UNKNOWN = frozenset({Outcome.UNKNOWN})
+_CUT = frozenset({Outcome.UNKNOWN, Outcome.CANCELLED})
 _NEW_TYPES = frozenset(body.TYPE for body in _NEWS)
 
 
