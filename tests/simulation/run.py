@@ -104,6 +104,7 @@ def simulate(seed: int, build: Build = SOUND) -> Outcome:
 
 def _simulate(seed: int, build: Build) -> Outcome:
     cluster = Cluster(seed, build)
+    weather = str(cluster.weather)
     for _ in range(2):
         cluster.start_worker()
         cluster.start_api()
@@ -128,7 +129,7 @@ def _simulate(seed: int, build: Build) -> Outcome:
         seed,
         build.name,
         cluster.audit.violation,
-        str(cluster.weather),
+        weather,
         cluster.loop.time(),
         cluster.loop.steps,
         len(cluster.store.rows),
