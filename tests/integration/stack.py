@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import httpx2
 
+from app.storage.keys import MasterKeys, parse_keys
 from app.storage.migrate import migrate
 from tests.integration.client import Client
 from tests.integration.killable import Action
@@ -71,6 +72,7 @@ class Stack:
         *,
         point: str | None = None,
         action: Action = "kill",
+        record: Iterable[str] = (),
         without: Iterable[str] = (),
         env: Mapping[str, str] | None = None,
         ready: bool = True,
@@ -78,6 +80,7 @@ class Stack:
         """Start a process and return when it is ready (has a lease, answers).
 
         `point` is where it is struck, and `action` by what (`tests.integration.killable`);
+        the calls of the ports in `record` are written beside its log (`Process.points`);
         `without` names mechanisms that are taken out of it (`tests.integration.without`), whose log
         is not looked at then.
         """
@@ -90,6 +93,7 @@ class Stack:
             log=str(process.log),
             point=point,
             action=action,
+            record=list(record),
             without=list(without),
         )
         if ready:
@@ -143,6 +147,11 @@ class Stack:
             return await connection.fetch(statement, *args)
         finally:
             await connection.close()
+
+    @property
+    def keys(self) -> MasterKeys:
+        """Return the master keys of its processes."""
+        return MasterKeys(parse_keys(self.env["SUREFOOT_ENCRYPTION_KEYS"]))
 
     async def owner(self, session_id: str) -> str | None:
         """Return which worker owns a session."""
