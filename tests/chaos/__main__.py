@@ -35,12 +35,16 @@ async def _main(given: argparse.Namespace) -> int:
         every = await every_case(ground.stacks)
         wanted = [case for case in every if _is_wanted(case, given)][:: given.every]
         print(f"{len(wanted)} cases of {len(every)}", flush=True)
-        found = await run(ground.stacks, wanted, lanes=given.lanes, told=_tell)
-    text = "\n".join([*rows(found), "", f"{len(found)} cases in {time.monotonic() - began:.0f} s"])
+        outcome = await run(ground.stacks, wanted, lanes=given.lanes, told=_tell)
+    found = outcome.found
+    seconds = time.monotonic() - began
+    text = "\n".join([*rows(found), "", f"{len(found)} cases in {seconds:.0f} s"])
     print(f"\n{text}")
+    for fault in outcome.faults:
+        print(f"VIOLATED beside the cases: {fault}")
     if given.report is not None:
         given.report.write_text(text + "\n")
-    return int(any(failed(one) for one in found))
+    return int(bool(outcome.faults) or any(failed(one) for one in found))
 
 
 def _is_wanted(case: Case, given: argparse.Namespace) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,7 +17,7 @@ from tests.chaos.script import effects_of, name_of, script
 from tests.chaos.user import User, whole_session
 from tests.integration.client import Client
 from tests.integration.process import Process
-from tests.integration.stack import Stack, Stacks
+from tests.integration.stack import Stack, Stacks, bad_lines
 from tests.scripted.answers import Answer, held
 from tests.scripted.history import Body
 from tests.scripted.http import Hold
@@ -27,8 +27,9 @@ from tests.waiting import until
 CASE_S: Final = 90.0
 LEASE_S: Final = 3.0
 WORDS: Final = ("work", "steps", "slow", "last")
-API_PATIENCE_S: Final = 2.0
-"""For how long a client waits for a process that may be stopped."""
+API_PATIENCE_S: Final = 10.0
+STOPPED_S: Final = 2.5
+"""For how long a client waits for a process, and for one that will be stopped."""
 ENV: Final = {
     "SUREFOOT_TOOL_TIMEOUT_S": "1.5",
     "SUREFOOT_STREAM_PING_S": str(PING_S),
@@ -69,7 +70,17 @@ class Lane:
 
     stack: Stack
     outside: Outside
-    api: Process
+    standing: tuple[Process, ...]
+
+    @property
+    def api(self) -> Process:
+        """Return the API process that stays."""
+        return self.standing[0]
+
+    def faults(self) -> list[str]:
+        """Return what the processes that stay have logged and may not."""
+        dead = [f"{p.log.name} has ended" for p in self.standing if not p.alive]
+        return [*dead, *(line for process in self.standing for line in _logged(process))]
 
     async def run(self, case: Case, name: str) -> Found:
         """Run a case; whatever goes wrong is in what is found."""
@@ -137,7 +148,7 @@ class _Run:
             lambda: [victim.url, stays],
             lambda: [stays],
             effects,
-            patience_s=API_PATIENCE_S,
+            patience_s=STOPPED_S if self._case.action == "stop" else API_PATIENCE_S,
         )
 
     async def _listen(self, user: User) -> None:
@@ -151,15 +162,8 @@ class _Run:
 
     async def _strike(self, user: User, victim: Process) -> None:
         """Wait until the process is struck; then let another one take over."""
-        case, outside = self._case, self._lane.outside
-        if case.from_outside or case.port in DRAIN:
-            await outside.hold(case, self._name).reached()
-        if case.from_outside:
-            {"kill": victim.kill, "stop": victim.freeze, "term": victim.terminate}[case.action]()
-        else:
-            if case.port in DRAIN:
-                victim.terminate()
-            await until(lambda: victim.struck, timeout_s=CASE_S)
+        case = self._case
+        await self._harm(victim)
         self._found.struck = True
         answered = user.answered
         if case.action == "kill":
@@ -167,7 +171,7 @@ class _Run:
         elif case.action == "stop":
             await until(lambda: victim.frozen, what="it stands still")
         if case.from_outside or case.held:
-            outside.hold(case, self._name).release()
+            self._lane.outside.hold(case, self._name).release()
         if not case.of_api:
             self._processes.append(await self._stack.start("worker"))
         if case.action == "stop":
@@ -183,6 +187,18 @@ class _Run:
         if self._case.port not in DRAIN:
             await self._stack.ready(victim, set())
 
+    async def _harm(self, victim: Process) -> None:
+        """Wait for the moment; where it is not in the process itself, strike it from outside."""
+        case = self._case
+        if case.from_outside or case.port in DRAIN:
+            await self._lane.outside.hold(case, self._name).reached()
+        if case.from_outside:
+            {"kill": victim.kill, "stop": victim.freeze, "term": victim.terminate}[case.action]()
+            return
+        if case.port in DRAIN:
+            victim.terminate()
+        await until(lambda: victim.struck, timeout_s=CASE_S)
+
     @property
     def _over(self) -> bool:
         return self._listener is not None and self._listener.over
@@ -196,6 +212,7 @@ class _Run:
             killed = self._case.action == "kill" and process is self._processes[0]
             if code != 0 and not (killed and code < 0):
                 self._found.faults.append(f"a {process.role} process ended with {code}")
+            self._found.faults += _logged(process)
 
     async def _judge(self, user: User) -> None:
         """Compare the journal, the tools, the reader, and what was said."""
@@ -222,35 +239,38 @@ class _Run:
             await process.wait()
 
 
+def _logged(process: Process) -> list[str]:
+    """Return what a process may not have logged, once."""
+    process.checked = False
+    return [f"{process.log.name}: {line}" for line in bad_lines(process)]
+
+
 def _words(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(_words(inner) for inner in error.exceptions)
     return f"{type(error).__name__}: {error}"
 
 
-Standing = Callable[[], AsyncIterator[Lane]]
-
-
 @asynccontextmanager
 async def open_lane(
     stacks: Stacks, model: ScriptedModel, outside: Outside, *, worker: bool
 ) -> AsyncIterator[Lane]:
-    """A lane over a new database; its processes' logs are looked at in the end."""
+    """A lane over a new database."""
     async with stacks.open(model=model.base_url, lease_s=LEASE_S, env=ENV) as stack:
-        api = await stack.start("api")
+        standing = [await stack.start("api")]
         if worker:
-            await stack.start("worker")
-        client = Client(api.url)
+            standing.append(await stack.start("worker"))
+        client = Client(standing[0].url)
         await client.register(*outside.effects.specs())
         await client.close()
-        yield Lane(stack, outside, api)
+        yield Lane(stack, outside, tuple(standing))
 
 
 @asynccontextmanager
 async def outside_world() -> AsyncIterator[tuple[ScriptedModel, Outside]]:
-    """The model and the tools; a request out of order fails at the end."""
+    """The model and the tools; the model keeps requests that are out of order."""
     outside = Outside()
     async with AsyncExitStack() as held_open:
         await held_open.enter_async_context(outside.effects)
-        model = ScriptedModel(outside.answer, keep_requests=False)
+        model = ScriptedModel(outside.answer, strict=False, keep_requests=False)
         yield await held_open.enter_async_context(model), outside

@@ -5,14 +5,15 @@ one process there. A point that a run does not come to (it took another way) is 
 """
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
 from tests.chaos.cases import Case, Found, cases
-from tests.chaos.lanes import LEASE_S, Lane, Outside, open_lane, outside_world
+from tests.chaos.lanes import Lane, Outside, open_lane, outside_world
 from tests.chaos.reading import Listener
 from tests.chaos.user import User, whole_session
 from tests.integration.points import API, WORKER
@@ -22,6 +23,7 @@ from tests.waiting import until
 
 TRIES: Final = 3
 API_AT_ONCE: Final = 3
+_NAMES: Final = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,45 +68,59 @@ async def every_case(stacks: Stacks) -> list[Case]:
     return cases([p for p in first.points if p in common], min(first.requests, second.requests))
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was found in each case, and beside them: in the processes that stay, at the model."""
+
+    found: list[Found]
+    faults: list[str]
+
+
 async def run(
     stacks: Stacks, wanted: Iterable[Case], *, lanes: int, told: Callable[[Found], None]
-) -> list[Found]:
+) -> Outcome:
     """Run cases and return what was found, each told as it comes."""
     left = {True: deque[Case](), False: deque[Case]()}
     for case in wanted:
         left[case.of_api].append(case)
-    found: list[Found] = []
+    outcome = Outcome([], [])
 
     def take(one: Found) -> None:
-        found.append(one)
+        outcome.found.append(one)
         told(one)
 
-    async with outside_world() as (model, outside), AsyncExitStack() as held:
+    async with AsyncExitStack() as held, asyncio.TaskGroup() as group:
+        model, outside = await held.enter_async_context(outside_world())
+        for n in range(min(lanes, len(left[False])) + bool(left[True])):
+            of_api = n == 0 and bool(left[True])
+            lane = open_lane(stacks, model, outside, worker=of_api)
+            work = _work(lane, left[of_api], take, outcome, at_once=API_AT_ONCE if of_api else 1)
+            group.create_task(work)
+    outcome.faults.extend(model.violations)
+    return outcome
+
+
+async def _work(
+    opened: AbstractAsyncContextManager[Lane],
+    left: deque[Case],
+    take: Callable[[Found], None],
+    outcome: Outcome,
+    *,
+    at_once: int,
+) -> None:
+    async with opened as lane:
         async with asyncio.TaskGroup() as group:
-            if left[True]:
-                lane = await held.enter_async_context(
-                    open_lane(stacks, model, outside, worker=True)
-                )
-                for n in range(API_AT_ONCE):
-                    group.create_task(_work(lane, left[True], f"a{n}", take))
-            for n in range(min(lanes, len(left[False]))):
-                lane = await held.enter_async_context(
-                    open_lane(stacks, model, outside, worker=False)
-                )
-                group.create_task(_work(lane, left[False], f"w{n}", take))
-    return found
+            for _ in range(at_once):
+                group.create_task(_run_all(lane, left, take))
+        outcome.faults.extend(lane.faults())
 
 
-async def _work(lane: Lane, left: deque[Case], prefix: str, take: Callable[[Found], None]) -> None:
-    number = 0
+async def _run_all(lane: Lane, left: deque[Case], take: Callable[[Found], None]) -> None:
     while left:
         case = left.popleft()
+        found = Found(case)
         for _ in range(TRIES):
-            number += 1
-            found = await lane.run(case, f"{prefix}n{number}")
+            found = await lane.run(case, f"n{next(_NAMES)}")
             if found.struck or found.faults:
                 break
         take(found)
-
-
-__all__ = ["LEASE_S", "Outside", "Recorded", "every_case", "record", "run"]
