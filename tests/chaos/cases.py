@@ -19,7 +19,7 @@ which has done nothing yet; `done:op`: it has, and its answer waits.
 """
 DRAIN: Final = ("give_up", "remove")
 """Calls of a worker that drains: it is told to, and struck in the middle of it."""
-_CALLS: Final = ("look1", "put1", "pay1", "pay2")
+_CALLS: Final = ("look1", "put1", "pay1", "pay2", "send1", "order1")
 _TIMED: Final = tuple(
     f"{port}:{nth}:{side}"
     for port, nth in (("renew", 1), ("renew", 2), ("sweep", 1), ("owned", 1))

@@ -1,18 +1,33 @@
 """A server of tools that counts effects by what each is for, whatever calls it how often.
 
 Every call carries an `op`: the name of one thing that is to be done. `look` reads, `put` has one
-effect for each key, `pay` has one for each call that reaches it, `slow` never answers.
+effect for each key; `pay`, `send` (which a person must approve) and `order` (whose status can be
+asked) have one for each call that reaches them; `slow` never answers; `ask` is the client's own.
 """
 
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
+from urllib.parse import unquote
 
 from tests.scripted.http import Hold, Request, Server, Step, response
 
-EFFECTS = {"look": "read", "put": "idempotent", "pay": "once", "slow": "read"}
+EFFECTS: Final = {
+    "look": "read",
+    "put": "idempotent",
+    "pay": "once",
+    "send": "once",
+    "order": "once",
+    "slow": "read",
+    "ask": "read",
+}
+OP: Final = {
+    "type": "object",
+    "properties": {"op": {"type": "string"}},
+    "required": ["op"],
+}
 
 
 class Effects:
@@ -53,24 +68,31 @@ class Effects:
 
     def specs(self) -> list[dict[str, object]]:
         """Return the tools as `POST /v1/tools` takes them."""
-        return [
-            {
-                "name": name,
-                "kind": "http",
-                "description": f"The tool {name}.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {"op": {"type": "string"}},
-                    "required": ["op"],
-                },
-                "http": {"method": "POST", "url": f"{self._server.root}/{name}"},
-                "effect": effect,
-            }
-            for name, effect in EFFECTS.items()
-        ]
+        return [self._spec(name, effect) for name, effect in EFFECTS.items()]
+
+    def _spec(self, name: str, effect: str) -> dict[str, object]:
+        root = self._server.root
+        spec: dict[str, object] = {
+            "name": name,
+            "kind": "client" if name == "ask" else "http",
+            "description": f"The tool {name}.",
+            "parameters": OP,
+            "effect": effect,
+        }
+        if name != "ask":
+            spec["http"] = {"method": "POST", "url": f"{root}/{name}"}
+        if name == "send":
+            spec["approval"] = "always"
+        if name == "order":
+            spec["status_check"] = {"url": f"{root}/status/{{idempotency_key}}"}
+        return spec
 
     def _handle(self, request: Request) -> Iterator[Step]:
-        tool = request.path.strip("/")
+        tool, _, asked = request.path.strip("/").partition("/")
+        if tool == "status":
+            found = unquote(asked) in self.happened
+            yield response(200, b'{"done": true}') if found else response(404, b"{}")
+            return
         op = str(json.loads(request.body)["op"])
         key = request.headers.get("idempotency-key", "")
         self.deliveries[op] += 1
@@ -79,7 +101,8 @@ class Effects:
             yield self.holds["sent", op]
         if tool == "slow":
             yield Hold()
-        if tool == "pay" or (tool == "put" and key not in self.happened):
+        again = EFFECTS[tool] == "idempotent" and key in self.happened
+        if EFFECTS[tool] != "read" and not again:
             self.effects[op] += 1
         self.happened.add(key)
         if ("done", op) in self.holds:

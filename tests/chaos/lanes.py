@@ -26,7 +26,7 @@ from tests.waiting import until
 
 CASE_S: Final = 90.0
 LEASE_S: Final = 3.0
-WORDS: Final = ("work", "steps", "slow", "last")
+WORDS: Final = ("work", "steps", "people", "slow", "last")
 API_PATIENCE_S: Final = 10.0
 STOPPED_S: Final = 2.5
 """For how long a client waits for a process, and for one that will be stopped."""

@@ -21,6 +21,10 @@ TURNS: Final[dict[str, tuple[Step, ...]]] = {
     "steps": tuple(
         ((("put", f"put{n}"),) if n % 2 else (("look", f"look{n}"),)) for n in range(2, 7)
     ),
+    "people": (
+        (("send", "send1"), ("look", "look9"), ("ask", "ask1")),
+        (("order", "order1"),),
+    ),
     "slow": ((("slow", "slow1"),),),
     "last": (),
 }

@@ -1,7 +1,9 @@
 """A part of the crash matrix that fits into every test run; `make chaos` runs all of it.
 
-The part changes the action from point to point, so that each port sees each of them.
+The part changes the action from port to port, and gives some points all of them.
 """
+
+import itertools
 
 import pytest
 
@@ -10,17 +12,21 @@ from tests.chaos.matrix import every_case, run
 from tests.chaos.table import failed
 from tests.integration.stack import Stacks
 
-LANES = 6
-PART = 13
-"""One case in so many; it has no divisor in common with the actions."""
+LANES = 8
+THOROUGH = {"append", "tool", "sent", "commit"}
+"""Ports of which a point gets every action."""
 
 
 def _part(every: list[Case]) -> list[Case]:
-    """Return a part that holds each port at least once."""
-    part = every[::PART]
-    ports = {case.port for case in part}
-    firsts = {case.port: case for case in reversed(every) if case.port not in ports}
-    return [*part, *firsts.values()]
+    """Return a part that holds each port, and each action at some of them."""
+    part: list[Case] = []
+    ports = dict.fromkeys(case.port for case in every)
+    for port, action in zip(ports, itertools.cycle(ACTIONS), strict=False):
+        points = list(dict.fromkeys(case.point for case in every if case.port == port))
+        chosen = points[len(points) // 3]
+        actions = ACTIONS if port in THOROUGH else (action,)
+        part.extend(Case(chosen, action) for action in actions)
+    return part
 
 
 @pytest.mark.slow

@@ -39,6 +39,7 @@ class User:
     answered: int = 0
     """How many posts were answered."""
     _posts: int = 0
+    _given: set[str] = field(default_factory=set)
     _clients: dict[str, Client] = field(default_factory=dict)
 
     async def close(self) -> None:
@@ -81,6 +82,7 @@ class User:
             if session["turn"] == turn and session["status"] in SETTLED:
                 if session["status"] == "waiting":
                     await self._answer(session)
+                    await asyncio.sleep(LOOKS_S)
                     continue
                 if statuses and session["status"] not in statuses:
                     why = session["stop_reason"]
@@ -107,16 +109,36 @@ class User:
             await asyncio.sleep(AGAIN_S)
 
     async def _answer(self, session: Json) -> None:
-        """Say of the calls in doubt what the server of tools knows; wait until it was taken."""
-        pending = session["pending"]
-        if pending is None or pending["kind"] != "verification":
-            raise Refused(f"the session waits for {pending}")
+        """Give what the session waits for, each once."""
+        pending = session["pending"] or {"kind": "nothing"}
+        match pending["kind"]:
+            case "verification":
+                for call in self._new(pending["calls"], "call_id"):
+                    await self._verify(str(call["call_id"]))
+            case "approval":
+                for approval in self._new(pending["approvals"], "id"):
+                    body = {"decision": "approve", "hash": approval["hash"]}
+                    await self.post(f"/v1/approvals/{approval['id']}", body, expect=200)
+            case "client_tools":
+                for call in self._new(pending["calls"], "call_id"):
+                    body = {"call_id": call["call_id"], "output": {"done": call["arguments"]}}
+                    await self.post(f"/v1/sessions/{self.id}/tool_results", body, expect=202)
+            case _:
+                raise Refused(f"the session waits for {pending}")
+
+    def _new(self, items: list[Json], key: str) -> list[Json]:
+        """Return what was not answered yet."""
+        new = [item for item in items if item[key] not in self._given]
+        self._given.update(str(item[key]) for item in new)
+        return new
+
+    async def _verify(self, call_id: str) -> None:
+        """Say of a call in doubt what the server of tools knows."""
         self.asked_back += 1
-        for call in pending["calls"]:
-            happened = f"{self.id}:{call['call_id']}" in self.effects.happened
-            outcome = "happened" if happened else "did_not_happen"
-            body = {"call_id": call["call_id"], "outcome": outcome}
-            await self.post(f"/v1/sessions/{self.id}/verifications", body, expect=202)
+        happened = f"{self.id}:{call_id}" in self.effects.happened
+        outcome = "happened" if happened else "did_not_happen"
+        body = {"call_id": call_id, "outcome": outcome}
+        await self.post(f"/v1/sessions/{self.id}/verifications", body, expect=202)
 
     async def post(self, path: str, body: object, *, expect: int) -> Json:
         """Post under a key of its own until it is answered."""
@@ -147,9 +169,10 @@ class User:
 
 
 async def whole_session(user: User) -> None:
-    """Say all there is to say: work, stopped at a limit and resumed, cancelled in a tool, closed.
+    """Say all there is to say, until the session is closed.
 
-    While the slow tool runs, the next message is put in line; the cancellation ends only the turn.
+    Work; come to a limit, and go on; let a person approve and the client answer; cancel a turn in
+    the middle of a tool, while the next message is in line already.
     """
     await user.create("work")
     await user.rest(1, "completed")
@@ -157,10 +180,15 @@ async def whole_session(user: User) -> None:
     await user.rest(2, "stopped")
     await user.resume(max_steps=2 * MOST_STEPS)
     await user.rest(3, "completed")
+    await user.say("people")
+    await user.rest(4, "completed")
     await user.say("slow")
     while not user.effects.deliveries[f"{user.name}-slow1"]:  # noqa: ASYNC110 - another process
         await asyncio.sleep(LOOKS_S)
+    before = (await user.look())["last_seq"]
     await user.say("last", when_busy="enqueue")
+    while (await user.look())["last_seq"] == before:  # noqa: ASYNC110 - another process
+        await asyncio.sleep(LOOKS_S)
     await user.cancel()
-    await user.rest(5, "completed")
+    await user.rest(6, "completed")
     await user.close_session()

@@ -36,6 +36,7 @@ _METHODS: Final[dict[str, tuple[type, str]]] = {
     "inbox": (PostgresSessions, "inbox"),
     "model": (Models, "answer"),
     "tool": (Tools, "run"),
+    "check": (Tools, "check"),
     "spec": (Catalog, "spec"),
     "hot": (RedisHotStates, "put"),
     "create": (PostgresSessions, "create"),
