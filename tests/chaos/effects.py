@@ -39,6 +39,8 @@ class Effects:
         """Calls that came, by op."""
         self.effects: Counter[str] = Counter()
         """Effects, by op."""
+        self.by_key: Counter[str] = Counter()
+        """Effects, by the key of the call."""
         self.happened: set[str] = set()
         """The keys of calls that had an effect."""
         self.keys: defaultdict[str, set[str]] = defaultdict(set)
@@ -66,9 +68,12 @@ class Effects:
         """Stop the calls of an op at a stage."""
         return self.holds.setdefault((stage, op), Hold())
 
-    def specs(self) -> list[dict[str, object]]:
-        """Return the tools as `POST /v1/tools` takes them."""
-        return [self._spec(name, effect) for name, effect in EFFECTS.items()]
+    def specs(self, **timeouts: float) -> list[dict[str, object]]:
+        """Return the tools as `POST /v1/tools` takes them, some with a timeout of their own."""
+        return [
+            self._spec(name, effect) | ({"timeout_s": timeouts[name]} if name in timeouts else {})
+            for name, effect in EFFECTS.items()
+        ]
 
     def _spec(self, name: str, effect: str) -> dict[str, object]:
         root = self._server.root
@@ -104,6 +109,7 @@ class Effects:
         again = EFFECTS[tool] == "idempotent" and key in self.happened
         if EFFECTS[tool] != "read" and not again:
             self.effects[op] += 1
+            self.by_key[key] += 1
         self.happened.add(key)
         if ("done", op) in self.holds:
             yield self.holds["done", op]
