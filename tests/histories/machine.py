@@ -21,7 +21,7 @@ from tests.histories.world import Talk, World
 from tests.integration.client import Json
 
 T = TypeVar("T")
-POLICIES = ("reject", "enqueue", "steer", "interrupt")
+ACCIDENTS = ("worker 0", "worker 1", "api 0", "api 1", "redis", "redis stands still", "postgres")
 STEP_S = 120.0
 words = st.sampled_from(WORDS)
 which = st.integers(0, 1)
@@ -68,20 +68,44 @@ class Histories(RuleBasedStateMachine):
         self.settle()
         return talk
 
-    @rule(talk=talks, api=which, word=words, policy=st.sampled_from(POLICIES))
-    def say(self, talk: Talk, api: int, word: str, policy: str) -> None:
-        """Send a message."""
-        before = self.look(talk)
-        name = talk.heard[0].split()[0]
-        said = self._words(name, "answer" if policy == "steer" else word)
+    @rule(talk=talks, api=which, word=words)
+    def say(self, talk: Talk, api: int, word: str) -> None:
+        """Send a message that is refused while a turn is open."""
+        self.play(self._say(talk, api, word, "reject"))
+        self.settle()
+
+    @rule(talk=talks, api=which, word=words)
+    def enqueue(self, talk: Talk, api: int, word: str) -> None:
+        """Send a message that waits for the open turn."""
+        self.play(self._say(talk, api, word, "enqueue"))
+        self.settle()
+
+    @rule(talk=talks, api=which)
+    def steer(self, talk: Talk, api: int) -> None:
+        """Send a message into the open turn."""
+        self.play(self._say(talk, api, "answer", "steer"))
+        self.settle()
+
+    @rule(talk=talks, api=which, word=words)
+    def interrupt(self, talk: Talk, api: int, word: str) -> None:
+        """Send a message that ends the open turn."""
+        before = self.play(self._say(talk, api, word, "interrupt"))
+        if before["status"] in table.ALIVE:
+            self.settle()
+            assert self.play(self._end_of(talk, before["turn"]))["stop_reason"] == "cancelled"
+        self.settle()
+
+    async def _say(self, talk: Talk, api: int, word: str, policy: str) -> Json:
+        before = await self.world.quiet(talk)
+        said = self._words(talk.heard[0].split()[0], word)
         path = f"/v1/sessions/{talk.id}/messages"
-        answer = self.play(self.world.post(api, path, {"text": said, "when_busy": policy}))
+        answer = await self.world.post(api, path, {"text": said, "when_busy": policy})
         wanted = table.message(before, policy)
         receipt = answer.json().get("receipt")
         assert Verdict(answer.status_code, receipt) == wanted, (before, policy, answer.text)
         if wanted.receipt is not None:
             talk.said.append(said)
-        self.settle()
+        return before
 
     @rule(talk=talks, api=which)
     def cancel(self, talk: Talk, api: int) -> None:
@@ -183,26 +207,27 @@ class Histories(RuleBasedStateMachine):
         for said in talk.heard:
             self.world.let_go(said)
 
-    @rule(at=which)
-    def kill_a_worker(self, at: int) -> None:
-        """Kill -9 a worker; another one comes."""
-        self.play(self.world.kill(self.world.workers, at))
+    @rule(talk=talks, api=which, word=words, what=st.sampled_from(ACCIDENTS))
+    def accident(self, talk: Talk, api: int, word: str, what: str) -> None:
+        """Somebody says something in the middle of an accident."""
+
+        async def both() -> None:
+            await self.world.quiet(talk)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.world.harm(what))
+                group.create_task(self._say(talk, api, word, "enqueue"))
+
+        self.play(both())
         self.settle()
 
-    @rule(at=which)
-    def kill_an_api(self, at: int) -> None:
-        """Kill -9 an API process; another one comes."""
-        self.play(self.world.kill(self.world.apis, at))
-
-    @rule(killed=st.booleans())
-    def lose_redis(self, killed: bool) -> None:  # noqa: FBT001 - drawn
-        """Lose Redis: killed with all it holds, or standing still."""
-        self.play(self.world.kill_valkey() if killed else self.world.freeze_valkey())
-
-    @rule()
-    def restart_postgres(self) -> None:
-        """Restart Postgres."""
-        self.play(self.world.restart_postgres())
+    @rule(talk=talks, at=which)
+    def lose_the_owner(self, talk: Talk, at: int) -> None:
+        """Kill a worker, and resume before and while another one takes over."""
+        before = self.look(talk)
+        self.play(self.world.harm(f"worker {at}"))
+        answer = self.play(self.world.post(at, f"/v1/sessions/{talk.id}/resume", {}))
+        may = {table.resume(before, raised=False).code}
+        assert answer.status_code in (may | {202} if before["status"] == "running" else may)
         self.settle()
 
     def look(self, talk: Talk) -> Json:

@@ -163,28 +163,30 @@ class World:
         calls = (self.effects.holds.get(("sent", held_op(s) or "")) for s in talk.heard)
         return any(hold is not None and hold.holding for hold in (*answers, *calls))
 
-    async def kill(self, processes: list[Process], which: int) -> None:
-        """Kill a process and start another one in its place, which need not be ready yet."""
-        at = which % len(processes)
-        old = processes[at]
+    async def harm(self, what: str) -> None:
+        """Let an accident happen: to `worker N` or `api N`, to `redis` or `postgres`."""
+        kind, _, which = what.partition(" ")
+        match kind:
+            case "worker":
+                await self._kill(self.workers, int(which))
+            case "api":
+                await self._kill(self.apis, int(which))
+            case "postgres":
+                await self.postgres.restart()
+            case _ if which:
+                os.kill(self.valkey.pid, signal.SIGSTOP)
+                await asyncio.sleep(FREEZE_S)
+                os.kill(self.valkey.pid, signal.SIGCONT)
+            case _:
+                await self.valkey.kill()
+                await self.valkey.start()
+
+    async def _kill(self, processes: list[Process], which: int) -> None:
+        """Kill a process and start another one in its place."""
+        old = processes[which]
         old.kill()
         await old.wait()
-        processes[at] = await self.stack.start(old.role)
-
-    async def freeze_valkey(self) -> None:
-        """Let Redis stand still for a moment."""
-        os.kill(self.valkey.pid, signal.SIGSTOP)
-        await asyncio.sleep(FREEZE_S)
-        os.kill(self.valkey.pid, signal.SIGCONT)
-
-    async def kill_valkey(self) -> None:
-        """Kill Redis, with all it holds, and start it again."""
-        await self.valkey.kill()
-        await self.valkey.start()
-
-    async def restart_postgres(self) -> None:
-        """Stop Postgres and start it again."""
-        await self.postgres.restart()
+        processes[which] = await self.stack.start(old.role)
 
     async def judge(self, talk: Talk) -> list[str]:
         """Return what is wrong with a session, from its journal and at the tools."""
