@@ -67,7 +67,7 @@ def parse_tool(body: dict[str, object], *, version: int, name: str | None) -> Pa
     spec = ToolSpec(
         found,
         version,
-        ToolKind.HTTP,
+        ToolKind.CLIENT if body.get("kind") == "client" else ToolKind.HTTP,
         str(body.get("description", "")),
         parameters,
         enabled=body.get("enabled") is not False,
@@ -84,6 +84,8 @@ def describe_tool(spec: ToolSpec) -> Mapping[str, object]:
         "description": spec.description,
         "parameters": dict(spec.parameters),
         "effect": spec.effect,
+        "approval": "never",
+        "status_check": None,
         "enabled": spec.enabled,
     }
 
