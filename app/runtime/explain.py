@@ -12,7 +12,6 @@ from typing import Final
 from app.core.events import (
     Event,
     GuardTripped,
-    MessageReceived,
     ModelAnswered,
     ModelFailed,
     SessionClaimed,
@@ -73,8 +72,7 @@ class Story:
     created: Event | None = None
     turns: list[_Turn] = field(default_factory=list)
     owners: list[_Owner] = field(default_factory=list)
-    told: int = 0
-    last: Event | None = None
+    _early: list[GuardTripped] = field(default_factory=list)
 
     def take(self, events: Sequence[Event]) -> None:
         """Take the next events.
@@ -86,7 +84,6 @@ class Story:
         for event in events:
             before, self.state = self.state, evolve(self.state, event)
             self._note(event, before)
-            self.last = event
 
     def _note(self, event: Event, before: State | None) -> None:
         body = event.body
@@ -95,9 +92,11 @@ class Story:
                 self.created = event
             case TurnStarted():
                 turn = _Turn(event.turn, event.at_us, body.text, body.continues)
+                turn.guards += self._early
+                self._early = []
                 self.turns.append(turn)
-            case MessageReceived():
-                self.told += 1
+            case GuardTripped() if before is not None and before.between_turns:
+                self._early.append(body)
             case SessionClaimed():
                 busy = before is not None and bool(self.owners) and resting(before) is None
                 owner = _Owner(body.worker, body.epoch, event.at_us, event.turn, event.step, busy)

@@ -168,7 +168,9 @@ class FakePrompts:
         return PromptRef(name, 1, "0" * 64, 10)
 
     def text(self, name: str, version: int) -> str:
-        raise NotImplementedError
+        if version != 1:
+            raise LookupError(name)
+        return f"You are the {name}."
 
 
 class FakeTokens:
