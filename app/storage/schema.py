@@ -178,6 +178,8 @@ TOOLS: Final = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("spec", Text, nullable=False),
     Column("created_at", _TIME, nullable=False),
+    Column("min_version", Integer, nullable=False, server_default="1"),
+    Column("full_spec", Text),
 )
 
 TOOL_HEADS: Final = Table(
