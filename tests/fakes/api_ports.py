@@ -71,7 +71,10 @@ class PlainChains:
         self._keyring = keyring
 
     def walk(self, session_id: str, key: WrappedKey) -> ChainWalk:
-        cipher = self._keyring.unwrap(session_id, key)
+        try:
+            cipher = self._keyring.unwrap(session_id, key)
+        except Erased:
+            return ChainWalk(PlainCipher(), None)
         return ChainWalk(cipher, Sealer(JsonCodec(), cipher).open)
 
 
