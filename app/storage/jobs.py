@@ -207,6 +207,8 @@ class JobQueue:
                     accepts_context=False,
                 )(partial(self._run_one, kind))
             self._manager = manager
+            # Without this the loss would be noticed only at the next idle look.
+            connection.add_termination_listener(lambda _: manager.shutdown.set())
             if self._stopping.is_set():
                 return
             await manager.run(

@@ -138,17 +138,19 @@ async def test_a_failure_ends_the_lane_and_is_tried_again_later() -> None:
 async def test_sensitive_parameters_are_hidden_wherever_they_turn_up() -> None:
     world = World()
     call = {"name": "pay", "arguments": {"card": "4111-1111", "sum": "eleven"}}
+    short = {"name": "pay", "arguments": {"card": 12}}
     other = {"name": "gone", "arguments": {"a": "unknown tool"}}
-    await world.with_events({"calls": [call, other], "note": "4111-1111; unknown tool"})
+    await world.with_events({"calls": [call, short, other], "note": "4111-1111; unknown tool; 12"})
     await world.lane.run("whk_1/0")
     data = world.said()["data"]
     assert isinstance(data, dict)
     assert data["event"] == {
         "calls": [
             {"name": "pay", "arguments": {"card": "***", "sum": "eleven"}},
+            {"name": "pay", "arguments": {"card": "***"}},
             {"name": "gone", "arguments": {"a": "***"}},
         ],
-        "note": "***; ***",
+        "note": "***; ***; 12",
     }
 
 

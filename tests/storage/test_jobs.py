@@ -5,11 +5,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import asyncpg
 import pytest
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence.queries import Queries
+from pgqueuer.core.qm import QueueManager
+from pgqueuer.domain.errors import FailingListenerError
 
 from app.storage import jobs
 from app.storage.engine import Engine
@@ -65,6 +68,12 @@ class Logged:
         self.lines.append({"event": event, **fields})
 
 
+class Running(JobQueue):
+    """A queue with the task it runs in."""
+
+    task: asyncio.Task[None]
+
+
 @asynccontextmanager
 async def running(
     engine: Engine,
@@ -73,8 +82,8 @@ async def running(
     log: Logged | None = None,
     pick_up_s: float = 30,
     drain_s: float = 5,
-) -> AsyncIterator[JobQueue]:
-    queue = JobQueue(
+) -> AsyncIterator["Running"]:
+    queue = Running(
         engine=engine,
         dsn=dsn,
         kinds=kinds,
@@ -84,12 +93,24 @@ async def running(
         drain_s=drain_s,
     )
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(queue.run())
+        queue.task = group.create_task(queue.run())
         try:
             yield queue
         finally:
             queue.stop()
-            await asyncio.wait({task})
+            await asyncio.wait({queue.task})
+
+
+async def test_a_process_that_is_ended_at_once_waits_for_no_job(
+    engine: Engine, migrated_url: str
+) -> None:
+    hung = kind("hung", "id", held=True)
+    async with running(engine, migrated_url, hung, drain_s=60) as queue:
+        await until(lambda: hung.at_once == 1, timeout_s=30)
+        queue.task.cancel()
+        await asyncio.wait({queue.task}, timeout=10)
+        assert queue.task.done()
+    assert hung.at_once == 0
 
 
 @pytest.mark.req("API-15")
@@ -137,6 +158,31 @@ async def test_lost_connections_and_a_lost_listener_are_outlived(
         one.rows.add("second")
         await until(lambda: not one.rows, timeout_s=30)
     assert set(one.runs.values()) == {1}
+
+
+async def test_a_consumer_that_hears_nothing_is_begun_again(
+    engine: Engine, migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is there, but what is notified does not arrive (a pooler between)."""
+    monkeypatch.setattr(jobs, "_IDLE_LOOK", timedelta(seconds=0.05))
+
+    async def deaf(_manager: QueueManager, timeout: object) -> None:  # noqa: ASYNC109
+        del timeout
+        raise FailingListenerError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(QueueManager, "listener_healthy", deaf)
+        one, log = kind("made_up"), Logged()
+
+        def begun_again() -> bool:
+            found = [line for line in log.lines if "FailingListener" in str(line["error"])]
+            return len(found) >= 2
+
+        async with running(engine, migrated_url, one, log=log):
+            await until(begun_again, timeout_s=30)
+            patched.undo()
+            one.rows.add("id")
+            await until(lambda: not one.rows, timeout_s=30)
 
 
 async def test_a_job_that_fails_is_held_rests_and_does_not_stop_the_others(
