@@ -24,6 +24,7 @@ from app.runtime.records import (
     Claim,
     Delivery,
     HeadInfo,
+    InboxKind,
     InboxRow,
     NewSession,
     Owned,
@@ -153,6 +154,9 @@ class LockedSession(Protocol):
 
         None also once the inbox holds a request to close: nothing after it would be answered.
         """
+
+    async def newest(self) -> InboxKind | None:
+        """Return the kind of the newest inbox row that the owner has not seen, if there is one."""
 
     async def wake(self) -> None:
         """Make the session due now."""

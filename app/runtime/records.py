@@ -48,9 +48,13 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of the session, unless something arrived meanwhile; wake it at `timer_us`, if set."""
+    """Let go of the session, unless something arrived meanwhile; wake it at `timer_us`, if set.
+
+    With `now_us`, the time by the same clock, the timer is as far from Postgres's own now.
+    """
 
     timer_us: int | None = None
+    now_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,11 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A session this worker has just taken. `takeover` says that an owner was lost before."""
+    """A session this worker has just taken. `takeover` says that an owner was lost before.
+
+    `rang_us` is the session's timer when it had come due by Postgres's clock. Only that clock
+    counts: by the worker's own the timer may be due too early, or not yet.
+    """
 
     session_id: str
     tenant: str
@@ -225,6 +233,7 @@ class Claim:
     inbox_head: int
     inbox_seen: int
     takeover: bool
+    rang_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,11 @@ update sessions set inbox_head = placed.n, wake_at = now() from placed where id 
 returning inbox_head
 """
 
+_NEWEST: Final = """
+select i.kind from sessions s join inbox i on i.session_id = s.id and i.n = s.inbox_head
+where s.id = $1 and s.inbox_head > s.inbox_seen
+"""
+
 WAKE: Final = "update sessions set wake_at = now() where id = $1"
 
 _RECALL: Final = "select body_hash, status, body from idempotency where tenant = $1 and key = $2"
@@ -131,6 +136,11 @@ class _Locked:
             DELIVER, self._row.id, delivery.kind, delivery.subject, delivery.payload
         )
         return n
+
+    async def newest(self) -> InboxKind | None:
+        """Return the kind of the newest inbox row that the owner has not seen, if there is one."""
+        kind: str | None = await self._connection.fetchval(_NEWEST, self._row.id)
+        return None if kind is None else InboxKind(kind)
 
     async def wake(self) -> None:
         """Make the session due now."""

@@ -209,6 +209,11 @@ class FakeLocked:
         self._store.rows[row.id] = row
         return len(told)
 
+    async def newest(self) -> InboxKind | None:
+        row = self._store.rows[self.row.id]
+        unseen = self._store.inboxes[row.id][row.inbox_seen :]
+        return unseen[-1].kind if unseen else None
+
     async def wake(self) -> None:
         self._store.rows[self.row.id] = replace(self.row, waking=True)
 

@@ -39,6 +39,7 @@ class Switches:
     """Protections of the store; all are on in Postgres."""
 
     epoch: bool = True
+    owner: bool = True
     head: bool = True
     inbox_at_release: bool = True
     living_owner: bool = True
@@ -94,7 +95,9 @@ class MemoryStore:
 
     def _append(self, entry: Append) -> Appended:
         row = self.rows.get(entry.session_id)
-        if row is None or (self.on.epoch and row.epoch != entry.epoch):
+        if row is None or (self.on.owner and row.owner is None):
+            return Appended(Fate.FENCED)
+        if self.on.epoch and row.epoch != entry.epoch:
             return Appended(Fate.FENCED)
         if self.on.head and row.head != entry.expected_head:
             return Appended(Fate.FENCED)
@@ -107,9 +110,12 @@ class MemoryStore:
         row.view = row.view if entry.view is None else entry.view
         row.updated_at_us = self.clock.now_us()
         drained = row.inbox_head == entry.inbox_seen or not self.on.inbox_at_release
+        row.timer_us = None
         if entry.release is None or not drained:
             return Appended(Fate.WRITTEN, row.inbox_head, released=False)
         row.owner, row.wake_us, row.timer_us = None, None, entry.release.timer_us
+        if row.timer_us is not None and entry.release.now_us is not None:
+            row.timer_us += self.clock.now_us() - entry.release.now_us
         return Appended(Fate.WRITTEN, row.inbox_head, released=True)
 
     @statement

@@ -249,6 +249,15 @@ class World:
             return [frame async for frame in frames if frame.type]
 
 
+async def dies(node: Node) -> None:
+    """Run a worker until it is killed by what is between it and its ports."""
+    loop = asyncio.get_running_loop()  # no group: its death must not end the test
+    task = loop.create_task(node.worker.run())
+    await asyncio.wait([task], timeout=60)
+    assert task.done()
+    assert task.exception() is not None
+
+
 def seqs(frames: list[Frame]) -> list[int]:
     """Return the numbers of the durable events."""
     return [frame.seq for frame in frames if frame.seq is not None]
