@@ -4,6 +4,7 @@ from starlette.types import ASGIApp
 
 from app.api.deps import ApiServices
 from app.api.edge import Edge
+from app.api.keyed import keyed
 from app.api.routes.service import ServiceRoutes
 from app.api.routes.sessions import SessionRoutes
 from app.api.routes.tools import ToolRoutes
@@ -26,12 +27,12 @@ def create_api(services: ApiServices, version: str) -> Api:
     def document() -> Document:
         return api.openapi()
 
-    operations = (
+    of_routes = (
         *SessionRoutes(services).operations(),
         *TraceRoutes(services).operations(),
         *VerbRoutes(services).operations(),
         *ToolRoutes(services).operations(),
         *ServiceRoutes(services, document).operations(),
     )
-    api = Api(operations, version)
+    api = Api([keyed(operation, services) for operation in of_routes], version)
     return api

@@ -109,6 +109,12 @@ class Keyring(Protocol):
     def open_record(self, sealed: bytes) -> bytes:
         """Open such a record."""
 
+    def digest_record(self, plain: bytes) -> bytes:
+        """Return a keyed digest, with the id of the master key that it was made with."""
+
+    def is_digest(self, digest: bytes, plain: bytes) -> bool:
+        """Return whether a digest is that of these bytes."""
+
 
 class JournalStore(Protocol):
     """The journal in Postgres: the only truth."""
@@ -205,6 +211,12 @@ class SessionStore(Protocol):
 
     async def finish_remembering(self, record: Remember) -> None:
         """Replace an in-flight mark by the answer."""
+
+    async def retake_mark(self, record: Remember, older_s: float) -> bool:
+        """Make an in-flight mark that is older than this one's own; False when it is not."""
+
+    async def drop_mark(self, record: Remember) -> None:
+        """Take an in-flight mark away: the request had no effect, or may be made again."""
 
 
 class WorkerStore(Protocol):

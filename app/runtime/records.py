@@ -169,6 +169,7 @@ class SessionRow:
     parent: str | None
     metadata: bytes | None
     view: bytes | None
+    on_disconnect: str = "continue"
 
     @property
     def status(self) -> Status:
@@ -213,6 +214,7 @@ class NewSession:
     parent: str | None
     metadata: bytes | None
     created_at_us: int
+    on_disconnect: str = "continue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,7 @@ class Remembered:
     body_hash: bytes
     status: int
     body: bytes
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,3 +277,4 @@ class Remember:
     status: int
     body: bytes
     session_id: str | None
+    location: str | None = None

@@ -143,4 +143,5 @@ def session_of(row: Record) -> SessionRow:
         parent=row["parent"],
         metadata=row["metadata"],
         view=row["view"],
+        on_disconnect=row["on_disconnect"],
     )

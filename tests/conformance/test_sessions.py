@@ -222,3 +222,22 @@ async def test_a_key_in_flight_is_marked_and_then_answered(stores: Stores) -> No
     assert await stores.sessions.begin_remembering(mark) == answer
     await stores.sessions.finish_remembering(replace(remember(), body=b"later"))
     assert await stores.sessions.recall("default", "k") == answer
+
+
+@pytest.mark.req("API-11")
+async def test_a_mark_is_taken_over_when_it_is_old_and_goes_when_it_is_dropped(
+    stores: Stores,
+) -> None:
+    mark = replace(remember(status=0), body=b"")
+    assert not await stores.sessions.retake_mark(mark, 0)
+    assert await stores.sessions.begin_remembering(mark) is None
+    assert not await stores.sessions.retake_mark(mark, 60)
+    await asyncio.sleep(0.01)  # it is a matter of age
+    assert await stores.sessions.retake_mark(mark, 0.005)
+    await stores.sessions.drop_mark(mark)
+    assert await stores.sessions.begin_remembering(mark) is None
+    await stores.sessions.finish_remembering(replace(remember(), location="/v1/x"))
+    assert not await stores.sessions.retake_mark(mark, -60)
+    await stores.sessions.drop_mark(mark)
+    found = await stores.sessions.recall("default", "k")
+    assert found == Remembered(b"hash", 201, b"body", "/v1/x")

@@ -57,6 +57,12 @@ class PlainKeyring:
     def open_record(self, sealed: bytes) -> bytes:
         return sealed.removeprefix(b"sealed:")
 
+    def digest_record(self, plain: bytes) -> bytes:
+        return b"digest:" + plain
+
+    def is_digest(self, digest: bytes, plain: bytes) -> bool:
+        return digest == b"digest:" + plain
+
 
 class JsonOnlyCodec:
     """Writes events; nobody reads them here."""

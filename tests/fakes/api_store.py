@@ -41,6 +41,7 @@ class FakeStore:
     down: bool = False
     journal_down: bool = False
     alive: bool = True
+    marks_are_old: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def _ask(self) -> None:
@@ -54,7 +55,7 @@ class FakeStore:
             if remember is not None:
                 found = self.records.get((remember.tenant, remember.key))
                 if found is not None:
-                    return Remembered(found.body_hash, found.status, found.body)
+                    return _remembered(found)
                 self.records[remember.tenant, remember.key] = remember
             self.rows[new.id] = _row(new)
             self.events[new.id] = list(new.events)
@@ -101,7 +102,7 @@ class FakeStore:
 
     async def recall(self, tenant: str, key: str) -> Remembered | None:
         found = self.records.get((tenant, key))
-        return None if found is None else Remembered(found.body_hash, found.status, found.body)
+        return None if found is None else _remembered(found)
 
     async def begin_remembering(self, record: Remember) -> Remembered | None:
         self._ask()
@@ -112,6 +113,14 @@ class FakeStore:
 
     async def finish_remembering(self, record: Remember) -> None:
         self.records[record.tenant, record.key] = record
+
+    async def retake_mark(self, record: Remember, older_s: float) -> bool:
+        mark = self.records[record.tenant, record.key]
+        return self.marks_are_old and mark.status == 0 and older_s > 0
+
+    async def drop_mark(self, record: Remember) -> None:
+        if self.records[record.tenant, record.key].status == 0:
+            del self.records[record.tenant, record.key]
 
     async def append_batch(self, batch: Sequence[Append]) -> list[Appended]:
         raise NotImplementedError
@@ -224,6 +233,10 @@ class FakeLocked:
         self._store.records[record.tenant, record.key] = record
 
 
+def _remembered(found: Remember) -> Remembered:
+    return Remembered(found.body_hash, found.status, found.body, found.location)
+
+
 def bounded(page: list[SealedEvent], most_bytes: int | None) -> list[SealedEvent]:
     """Return the events up to the one with which the payloads reach this size."""
     sizes = list(accumulate((len(event.payload) for event in page), initial=0))
@@ -258,4 +271,5 @@ def _row(new: NewSession) -> SessionRow:
         parent=new.parent,
         metadata=new.metadata,
         view=None,
+        on_disconnect=new.on_disconnect,
     )

@@ -1,6 +1,7 @@
 """A whole service behind the HTTP edge, in memory; a test plays the worker."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from app.runtime.exchange import LiveEvent
 from app.runtime.follow import Follower
 from app.runtime.records import Facts
 from app.runtime.refusals import FieldFault, Invalid
-from app.runtime.sealing import DELTA_CONTEXT, Sealer
+from app.runtime.sealing import DELTA_CONTEXT, VIEW_CONTEXT, Sealer
 from app.runtime.sessions import Sessions
 from app.runtime.views import facts_of, view_of
 from tests.fakes.api_ports import (
@@ -213,6 +214,14 @@ class World:
     async def close(self, session_id: str) -> None:
         """End the session."""
         await self.append(session_id, SessionClosed(), release=True)
+
+    def doubt(self, session_id: str, call_id: str) -> None:
+        """Let it wait for somebody to say whether a call happened."""
+        row = self.store.rows[session_id]
+        facts = replace(row.facts, status="waiting", pending_kind="verification")
+        pending = {"kind": "verification", "calls": [{"call_id": call_id}]}
+        view = PlainCipher().seal(json.dumps({"pending": pending}).encode(), VIEW_CONTEXT)
+        self.store.rows[session_id] = replace(row, facts=facts, view=view, waking=False)
 
     async def delta(self, session_id: str, text: str) -> None:
         """Pass a piece of text on."""

@@ -96,6 +96,7 @@ def row_of(row: Row, now_us: int, *, alive: bool) -> SessionRow:
         parent=new.parent,
         metadata=new.metadata,
         view=row.view,
+        on_disconnect=new.on_disconnect,
     )
 
 

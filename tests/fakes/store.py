@@ -70,6 +70,7 @@ class MemoryStore:
     events: dict[str, list[SealedEvent]] = field(default_factory=lambda: defaultdict(list))
     leases: dict[str, int] = field(default_factory=dict)
     remembered: dict[tuple[str, str], Remembered] = field(default_factory=dict)
+    kept_us: dict[tuple[str, str], int] = field(default_factory=dict)
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     batches: list[list[str]] = field(default_factory=list)
     watched: list[asyncio.Future[None]] = field(default_factory=list)
@@ -230,11 +231,27 @@ class MemoryStore:
         if known is None or known.status == 0:
             self.keep(record)
 
+    @statement
+    def retake_mark(self, record: Remember, older_s: float) -> bool:
+        key = (record.tenant, record.key)
+        known, now = self.remembered.get(key), self.clock.now_us()
+        if known is None or known.status or self.kept_us[key] >= now - older_s * 1_000_000:
+            return False
+        self.kept_us[key] = now
+        return True
+
+    @statement
+    def drop_mark(self, record: Remember) -> None:
+        known = self.known(record.tenant, record.key)
+        if known is not None and known.status == 0:
+            del self.remembered[record.tenant, record.key]
+
     def known(self, tenant: str, key: str) -> Remembered | None:
         return self.remembered.get((tenant, key))
 
     def keep(self, record: Remember) -> None:
-        made = Remembered(record.body_hash, record.status, record.body)
+        made = Remembered(record.body_hash, record.status, record.body, record.location)
+        self.kept_us[record.tenant, record.key] = self.clock.now_us()
         self.remembered[record.tenant, record.key] = made
 
     # --- workers

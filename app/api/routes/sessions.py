@@ -13,7 +13,7 @@ from app.api.answers import answer, as_json, page, to_json
 from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
 from app.api.opening import cipher_of
-from app.api.routing import Operation
+from app.api.routing import Keeps, Operation
 from app.api.schemas import SessionIn, checked
 from app.api.shapes import SessionList, SessionOut
 from app.api.sse import EventStream
@@ -128,7 +128,8 @@ class SessionRoutes:
                 answers=SessionOut,
                 also={200: "The turn has ended or waits, or the stream begins"},
                 body=SessionIn,
-                parameters=(describing.IDEMPOTENCY_KEY, describing.PREFER),
+                parameters=(describing.PREFER,),
+                keeps=Keeps.ENDPOINT,
                 refuses=(409,),
             ),
             Operation(
