@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from app.api.places import Places
 from app.core.toolbox import ToolSpec
+from app.runtime.audience import Audience
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation
 from app.runtime.follow import Follower
@@ -82,7 +84,9 @@ class ApiServices:
     observer: Observer
     ready: Callable[[], Awaitable[Mapping[str, object]]]
     metrics: Callable[[], bytes]
+    audience: Audience
     auth: Auth
     version: str
     body_limit: int = 1 << 20
     draining: asyncio.Event = field(default_factory=asyncio.Event)
+    places: Places = field(default_factory=lambda: Places(1_000_000))

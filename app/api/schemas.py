@@ -91,7 +91,6 @@ class SessionIn(Body):
             "/agent": name != "default" or version not in {None, 1},
             "/output_schema": self.output_schema is not None,
             "/mode": self.mode != "react",
-            "/on_disconnect": self.on_disconnect != "continue",
         }
         refuse_unbuilt(asked)
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from app import __version__
 from app.api.app import Application, create_app
 from app.api.deps import ApiServices, Auth
-from app.bootstrap.edges import CountedPrompts, Readiness, Scraped, parse_tool
+from app.api.health import HealthApp, Probes
+from app.api.places import Places
+from app.bootstrap.edges import CountedPrompts, parse_tool
+from app.bootstrap.readiness import LoopLag, Readiness, Scraped
 from app.core.ids import mint
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
@@ -19,6 +22,8 @@ from app.providers.config import ModelConfig
 from app.providers.models_file import ModelsFileError, load_models
 from app.providers.registry import Models
 from app.providers.tokens import TokenCounter
+from app.runtime.admission import Admission
+from app.runtime.audience import Audience
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
@@ -29,7 +34,7 @@ from app.runtime.lease import Lease
 from app.runtime.perform import Performer
 from app.runtime.recovery import Recovery
 from app.runtime.sessions import Sessions
-from app.runtime.worker import Worker, WorkerOptions
+from app.runtime.worker import RENEWALS_PER_LEASE, Worker, WorkerOptions
 from app.runtime.writer import JournalWriter
 from app.settings import Settings, SettingsError
 from app.storage.codec import JsonCodec
@@ -116,10 +121,28 @@ class Parts:
             options=WorkerOptions(slots=settings.worker_slots, drain_s=settings.drain_s),
         )
 
-    def api(self, worker: Worker | None, draining: asyncio.Event) -> Application:
-        """Return the HTTP application of this process."""
-        settings = self.settings
-        store = PostgresSessions(self.engine)
+    def probes(self, worker: Worker | None, draining: asyncio.Event) -> "OwnProbes":
+        """Return what this process tells of itself."""
+        lag = LoopLag(clock=self.clock)
+        readiness = Readiness(
+            engine=self.engine,
+            link=self.link,
+            worker=worker,
+            draining=draining,
+            lag=lag,
+            most_lag_s=self.settings.lease_s / RENEWALS_PER_LEASE,
+        )
+        scraped = Scraped(metrics=self.observer.metrics, link=self.link, worker=worker, lag=lag)
+        probes = Probes(
+            ready=readiness.report, metrics=scraped.render, version=__version__, draining=draining
+        )
+        return OwnProbes(readiness, probes)
+
+    def api(self, probes: Probes) -> "Api":
+        """Return the HTTP application of this process, and what must run beside it."""
+        settings, draining = self.settings, probes.draining
+        store, workers = PostgresSessions(self.engine), PostgresWorkers(self.engine)
+        admission = Admission(workers=workers, clock=self.clock, most=settings.max_queued)
         creation = Creation(
             clock=self.clock,
             codec=self.codec,
@@ -131,21 +154,12 @@ class Parts:
             prompts=self.prompts,
             tokens=self.tokens,
             limits=settings.limits,
+            admission=admission,
             sample=self.observer.sample,
             trace_url=self.observer.trace_url,
         )
-        sessions = Sessions(
-            clock=self.clock,
-            keyring=self.keyring,
-            store=store,
-            workers=PostgresWorkers(self.engine),
-            hub=self.hub,
-            follower=self.follower,
-            models=self.models,
-            tokens=self.tokens,
-            lease_s=settings.lease_s,
-            trace_url=self.observer.trace_url,
-        )
+        sessions = self._sessions(store, workers, admission)
+        audience = Audience(sessions=sessions, hub=self.hub, clock=self.clock, draining=draining)
         key = settings.admin_key
         services = ApiServices(
             creation=creation,
@@ -163,14 +177,56 @@ class Parts:
             describe_tool=describe,
             models=self.models,
             observer=self.observer,
-            ready=Readiness(self.engine, self.link, worker, draining).report,
-            metrics=Scraped(self.observer.metrics, self.link, worker).render,
+            ready=probes.ready,
+            metrics=probes.metrics,
+            audience=audience,
             auth=Auth(settings.auth_on, None if key is None else key.get_secret_value()),
             version=__version__,
             body_limit=settings.body_limit,
             draining=draining,
+            places=Places(settings.max_streams),
         )
-        return create_app(services)
+        return Api(create_app(services), admission, audience)
+
+
+    def _sessions(
+        self, store: PostgresSessions, workers: PostgresWorkers, admission: Admission
+    ) -> Sessions:
+        return Sessions(
+            clock=self.clock,
+            keyring=self.keyring,
+            store=store,
+            workers=workers,
+            hub=self.hub,
+            follower=self.follower,
+            models=self.models,
+            tokens=self.tokens,
+            lease_s=self.settings.lease_s,
+            admission=admission,
+            trace_url=self.observer.trace_url,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProbes:
+    """What a process tells of itself, and the watch that must run for it."""
+
+    readiness: Readiness
+    probes: Probes
+
+    @property
+    def app(self) -> Application:
+        """Return the application that serves nothing else."""
+        return HealthApp(self.probes)
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The HTTP application, and what must run beside it."""
+
+    app: Application
+    admission: Admission
+    audience: Audience
 
 
 async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:

@@ -5,12 +5,13 @@ import contextlib
 import gc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from app.api.app import Application
 from app.bootstrap.edges import schema_lacking
-from app.bootstrap.parts import open_parts
+from app.bootstrap.parts import Api, open_parts
+from app.bootstrap.readiness import Readiness
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
 from app.runtime.follow import Follower
@@ -49,13 +50,17 @@ class Service:
     settings: Settings
     observer: TelemetryObserver
     app: Application | None
+    health: Application
     worker: Worker | None
     draining: asyncio.Event
+    _readiness: Readiness
+    _api: Api | None
     _engine: Engine
     _hub: RedisHub
     _hot: RedisHotStates
     _follower: Follower
     _listener: Listener
+    _stopped_at: list[float] = field(default_factory=list)
 
     async def background(self) -> None:
         """Keep the live hub, the readers and the fallback for nudges running."""
@@ -64,6 +69,10 @@ class Service:
             group.create_task(self._hub.run())
             group.create_task(self._follower.run())
             group.create_task(self._listener.run())
+            group.create_task(self._readiness.run())
+            if self._api is not None:
+                group.create_task(self._api.admission.run())
+                group.create_task(self._api.audience.run())
 
     async def _warn_of_eviction(self) -> None:
         """Say once that this Redis drops hot states at will, where it does."""
@@ -75,15 +84,21 @@ class Service:
         """Run sessions, once the database has this release's schema, until `stop` and the drain."""
         if self.worker is not None and await self._schema_came():
             await self.worker.run()
+            self.observer.log("drain.ended", took_s=self._drained_s())
 
     def stop(self) -> None:
         """Let `work` hand its sessions over and return; from here on the process is not ready."""
         self.draining.set()
+        self._stopped_at.append(asyncio.get_running_loop().time())
         if self.worker is not None:
             if self.worker.owned:
                 detail = f"waiting for running steps, up to {self.settings.drain_s:g} s"
                 self.observer.log("drain.waits", detail=detail)
             self.worker.drain()
+
+    def _drained_s(self) -> float:
+        began = self._stopped_at or [asyncio.get_running_loop().time()]
+        return round(asyncio.get_running_loop().time() - began[0], 3)
 
     async def _schema_came(self) -> bool:
         """Return once the schema is there; False when the process is to stop before that."""
@@ -112,12 +127,17 @@ async def open_service(loaded: Loaded, role: Role) -> AsyncIterator[Service]:
         draining = asyncio.Event()
         _spare_the_collector()
         worker = None if role == "api" else parts.worker()
+        own = parts.probes(worker, draining)
+        api = None if role == "worker" else parts.api(own.probes)
         yield Service(
             settings=settings,
             observer=parts.observer,
-            app=None if role == "worker" else parts.api(worker, draining),
+            app=None if api is None else api.app,
+            health=own.app,
             worker=worker,
             draining=draining,
+            _readiness=own.readiness,
+            _api=api,
             _engine=parts.engine,
             _hub=parts.hub,
             _hot=parts.hot,

@@ -8,6 +8,7 @@ from typing import Final
 from app.core import ids
 from app.core.events import Event, Limits, ModelRef, SessionCreated, TurnStarted
 from app.core.evolve import fold, place
+from app.runtime.admission import Admission
 from app.runtime.catalog import Catalog, Frozen, UnknownToolError
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.perform import mint_trace
@@ -41,6 +42,7 @@ class Wanted:
     limits: Mapping[str, object] | None = None
     metadata: Mapping[str, str] | None = None
     traceparent: str | None = None
+    on_disconnect: str = "continue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class Creation:
     prompts: PromptCatalog
     tokens: Tokens
     limits: Limits
+    admission: Admission
     sample: Callable[[str], bool]
     trace_url: Callable[[str], str | None]
 
@@ -65,12 +68,14 @@ class Creation:
 
         Raises:
             Invalid: when the model, a tool or a limit cannot be had.
+            Overloaded: when too many sessions wait already.
 
         """
         if attempt is not None:
             known = await self.store.recall(tenant, attempt.key)
             if known is not None:
                 return attempt.replay(self.keyring, known)
+        self.admission.check()
         model = self._model(wanted.model)
         limits = raised(self.limits, wanted.limits)
         priced = model.price_input is not None and model.price_output is not None
@@ -89,6 +94,7 @@ class Creation:
         found = await self.store.create(new, record)
         if found is not None and attempt is not None:
             return attempt.replay(self.keyring, found)
+        self.admission.took()
         await self.hub.nudge(new.id)
         return Answer(201, body, new.id)
 
@@ -158,6 +164,7 @@ class Creation:
             parent=None,
             metadata=metadata,
             created_at_us=state.at_us,
+            on_disconnect=wanted.on_disconnect,
         )
         return new, _row_of(new), cipher
 
@@ -191,4 +198,5 @@ def _row_of(new: NewSession) -> SessionRow:
         parent=new.parent,
         metadata=new.metadata,
         view=None,
+        on_disconnect=new.on_disconnect,
     )

@@ -245,6 +245,9 @@ class WorkerStore(Protocol):
     async def any_alive(self) -> bool:
         """Return whether some worker's lease holds."""
 
+    async def queued(self, most: int) -> int:
+        """Return how many sessions are due and have no owner; counted no further than `most`."""
+
 
 class ToolStore(Protocol):
     """Tools as immutable versions with one current head each."""
@@ -278,6 +281,9 @@ class Hub(Protocol):
 
         Yields None when something may have been missed (a lost connection, an overflow).
         """
+
+    async def readers(self, session_id: str) -> int | None:
+        """Return how many processes have readers on this session; None when nobody can tell."""
 
     async def nudge(self, session_id: str) -> None:
         """Tell workers that a session has become due or got a message."""

@@ -14,8 +14,9 @@ from app.core.events import (
     ModelRef,
     Policy,
 )
-from app.core.lifecycle import PendingKind, Ruling, Status, Verb, rule
+from app.core.lifecycle import ALIVE, PendingKind, Ruling, Status, Verb, rule
 from app.runtime import inbox
+from app.runtime.admission import Admission
 from app.runtime.creation import raised
 from app.runtime.errors import Erased, KeyMissing, KeyTaken, Tampered
 from app.runtime.follow import Follower
@@ -60,6 +61,7 @@ class Sessions:
     models: ModelPort
     tokens: Tokens
     lease_s: float
+    admission: Admission
     trace_url: Callable[[str], str | None]
 
     def open(self, row: SessionRow) -> Opened:
@@ -130,9 +132,14 @@ class Sessions:
             row = locked.row
             await _check_not_closing(locked)
             taken = receipt(row, policy)
+            starts = row.status not in ALIVE
+            if starts:
+                self.admission.check()
             await locked.deliver(inbox.message(self._key(row), text, tokens, policy))
             shown = {"receipt": taken, "session": json.loads(self.render(_waking(row)))}
             answer = await self._remembered(locked, attempt, 202, shown)
+        if starts:
+            self.admission.took()
         await self.hub.nudge(session_id)
         return answer
 
@@ -155,6 +162,7 @@ class Sessions:
             row = locked.row
             await _check_not_closing(locked)
             check_resume(row, limits)
+            self.admission.check()
             if row.status in {Status.RUNNING, Status.QUEUED}:
                 if limits:
                     detail = "Limits are raised on a turn that a guard stopped; this one runs."
@@ -167,6 +175,7 @@ class Sessions:
                     raise Conflict("This turn is being resumed already.", "resume-pending")
             shown = json.loads(self.render(_waking(row)))
             answer = await self._remembered(locked, attempt, 202, shown)
+        self.admission.took()
         await self.hub.nudge(session_id)
         return answer
 

@@ -99,6 +99,13 @@ update sessions set wake_at = now() where owner = $1 and wake_at is null
 _ANY_ALIVE: Final = "select exists (select from workers where lease_until > now())"
 
 
+_QUEUED: Final = """
+select count(*) from (
+    select from sessions where wake_at <= now() and owner is null limit $1
+) as waiting
+"""
+
+
 class PostgresWorkers:
     """Leases and claims, in Postgres."""
 
@@ -160,3 +167,8 @@ class PostgresWorkers:
     async def any_alive(self) -> bool:
         """Return whether some worker's lease holds."""
         return bool(await self._engine.value(_ANY_ALIVE))
+
+    async def queued(self, most: int) -> int:
+        """Return how many sessions are due and have no owner; counted no further than `most`."""
+        row = await self._engine.row(_QUEUED, most)
+        return 0 if row is None else int(row[0])

@@ -99,6 +99,7 @@ class FakeHub:
     """Fan-out within the process. `lossy` drops everything that is published."""
 
     lossy: bool = False
+    elsewhere: int | None = 0
     nudged: list[str] = field(default_factory=list)
     queues: dict[str, list[asyncio.Queue[LiveEvent | None]]] = field(default_factory=dict)
 
@@ -118,6 +119,10 @@ class FakeHub:
             yield _items(queue)
         finally:
             self.queues[session_id].remove(queue)
+
+    async def readers(self, session_id: str) -> int | None:
+        here = len(self.queues.get(session_id, ()))
+        return None if self.elsewhere is None else self.elsewhere + here
 
     async def nudge(self, session_id: str) -> None:
         self.nudged.append(session_id)

@@ -171,6 +171,9 @@ class FakeStore:
     async def any_alive(self) -> bool:
         return self.alive
 
+    async def queued(self, most: int) -> int:
+        return min(most, sum(row.waking and row.owner is None for row in self.rows.values()))
+
     async def save(self, tenant: str, spec: ToolSpec, *, create: bool) -> ToolSpec | None:
         self._ask()
         key = (tenant, spec.name)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing_extensions import override
 
 from app.api.deps import ApiServices, Auth, ParsedTool
+from app.api.places import Places
 from app.core.events import (
     Body,
     Event,
@@ -23,6 +24,8 @@ from app.core.evolve import fold, place
 from app.core.lifecycle import Phase, StopReason, status_of
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
+from app.runtime.admission import Admission
+from app.runtime.audience import Audience
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
@@ -95,12 +98,15 @@ class World:
     auth: Auth = field(default_factory=lambda: Auth(required=False))
     body_limit: int = 1 << 20
     ping_s: float = 15.0
+    most_queued: int = 10_000
+    most_streams: int = 1000
     states: dict[str, State] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.follower = Follower(
             journal=self.store, hub=self.hub, clock=self.clock, ping_s=self.ping_s, patience_s=0
         )
+        self.admission = Admission(workers=self.store, clock=self.clock, most=self.most_queued)
         self.services = self._services()
 
     def _services(self) -> ApiServices:
@@ -117,6 +123,7 @@ class World:
             prompts=FakePrompts(),
             tokens=tokens,
             limits=Limits(),
+            admission=self.admission,
             sample=lambda _: True,
             trace_url=lambda _: None,
         )
@@ -130,7 +137,12 @@ class World:
             models=models,
             tokens=tokens,
             lease_s=0.5,
+            admission=self.admission,
             trace_url=lambda _: None,
+        )
+
+        self.audience = Audience(
+            sessions=sessions, hub=self.hub, clock=self.clock, draining=self.draining
         )
 
         async def ready() -> Mapping[str, object]:
@@ -158,18 +170,24 @@ class World:
             version="0.0.0",
             body_limit=self.body_limit,
             draining=self.draining,
+            places=Places(self.most_streams),
+            audience=self.audience,
         )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve readers meanwhile."""
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(self.follower.run())
+            tasks = [
+                group.create_task(self.follower.run()),
+                group.create_task(self.audience.run()),
+            ]
             await asyncio.sleep(0)
             try:
                 yield
             finally:
-                task.cancel()
+                for task in tasks:
+                    task.cancel()
 
     async def append(self, session_id: str, *bodies: Body, release: bool = False) -> None:
         """Write what a worker would write, and pass it on."""

@@ -311,6 +311,12 @@ class MemoryStore:
     def any_alive(self) -> bool:
         return any(self._alive(worker) for worker in self.leases)
 
+    @statement
+    def queued(self, most: int) -> int:
+        now = self.clock.now_us()
+        waiting = [r for r in self.rows.values() if r.owner is None and r.due(now, timers=False)]
+        return min(most, len(waiting))
+
     # --- what a test does behind everybody's back
 
     async def next_append(self, within_s: float = 1.0) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from app.core.events import Event, Limits, Policy
 from app.core.evolve import fold
 from app.core.state import State
+from app.runtime.admission import Admission
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation, Wanted
@@ -71,6 +72,7 @@ class World:
         self.toolstore = FewTools(*SPECS)
         self.limits = Limits()
         self.follower = Follower(journal=self.store, hub=self.hub, clock=self.clock)
+        self.admission = Admission(workers=self.store, clock=self.clock, most=10_000)
         self.creation = Creation(
             clock=self.clock,
             codec=self.codec,
@@ -82,6 +84,7 @@ class World:
             prompts=OnePrompt(),
             tokens=QuarterTokens(),
             limits=self.limits,
+            admission=self.admission,
             sample=lambda _trace: True,
             trace_url=lambda _trace: None,
         )
@@ -95,6 +98,7 @@ class World:
             models=self.model,
             tokens=QuarterTokens(),
             lease_s=LEASE_S,
+            admission=self.admission,
             trace_url=lambda _trace: None,
         )
 

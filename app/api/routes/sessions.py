@@ -38,6 +38,8 @@ class SessionRoutes:
     async def create(self, request: Request) -> ASGIApp:
         """Create a session; wait for it or stream it when asked to."""
         key = params.idempotency_key(request)
+        if params.wants_stream(request):
+            self._services.places.check()  # a session that nobody can be shown is not begun
         content = await read_object(request, self._services.body_limit)
         body = checked(SessionIn, content)
         body.check_built()
@@ -48,6 +50,7 @@ class SessionRoutes:
             limits=None if body.limits is None else body.limits.given(),
             metadata=body.metadata,
             traceparent=params.traceparent(request),
+            on_disconnect=body.on_disconnect,
         )
         attempt = None
         if key is not None:
@@ -67,6 +70,8 @@ class SessionRoutes:
         return EventStream(
             frames,
             draining=self._services.draining,
+            places=self._services.places,
+            seat=self._services.audience.seat(found.row),
             instance=request.scope["path"],
             headers=((b"location", _location(session_id).encode()),),
         )
@@ -130,7 +135,7 @@ class SessionRoutes:
                 body=SessionIn,
                 parameters=(describing.PREFER,),
                 keeps=Keeps.ENDPOINT,
-                refuses=(409,),
+                refuses=(409, 429),
             ),
             Operation(
                 method="GET",

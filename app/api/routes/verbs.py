@@ -102,7 +102,7 @@ class VerbRoutes:
                 body=MessageIn,
                 parameters=_OF_ONE,
                 keeps=Keeps.ENDPOINT,
-                refuses=(404, 409),
+                refuses=(404, 409, 429),
             ),
             Operation(
                 method="POST",
@@ -117,7 +117,7 @@ class VerbRoutes:
                 optional_body=True,
                 parameters=_OF_ONE,
                 keeps=Keeps.ENDPOINT,
-                refuses=(404, 409),
+                refuses=(404, 409, 429),
             ),
         )
 
