@@ -188,7 +188,6 @@ class Parts:
         )
         return Api(create_app(services), admission, audience)
 
-
     def _sessions(
         self, store: PostgresSessions, workers: PostgresWorkers, admission: Admission
     ) -> Sessions:

@@ -75,6 +75,7 @@ class Creation:
             known = await self.store.recall(tenant, attempt.key)
             if known is not None:
                 return attempt.replay(self.keyring, known)
+        await self.admission.look()
         self.admission.check()
         model = self._model(wanted.model)
         limits = raised(self.limits, wanted.limits)

@@ -126,6 +126,7 @@ class Sessions:
         """
         encoding = (await self._known(tenant, session_id)).encoding
         tokens = await self.tokens.count(text, encoding)
+        await self.admission.look()
         async with self._locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
@@ -156,6 +157,7 @@ class Sessions:
             Conflict: when there is nothing to go on with, or the limits that ended it still hold.
 
         """
+        await self.admission.look()
         async with self._locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier

@@ -25,7 +25,7 @@ from tests.scripted.scripts import SCRIPTS
 from tests.waiting import until
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-BY_THE_CLOCK = {"renewal", "sweep", "poll", "head check", "sign of life", "connection"}
+BY_THE_CLOCK = {"renewal", "sweep", "poll", "head check", "sign of life", "queue", "connection"}
 WRITING = {"create", "claim", "append"}
 _KNOWN = {APPEND: "append", CREATE: "create", SWEEP: "sweep", GIVE_UP: "give up", REMOVE: "remove"}
 _BEGINNINGS = (
@@ -33,6 +33,7 @@ _BEGINNINGS = (
     (r"delete from workers where lease_until", "sweep"),
     (r"select id, epoch, inbox_head > inbox_seen from sessions where owner", "poll"),
     (r"select id, head, head_hash", "head check"),
+    (r"select count\(\*\) from \( select from sessions where wake_at <= now\(\)", "queue"),
     (r"select 1$|select to_regclass|select version_num", "sign of life"),
     (r"set |listen |with recursive typeinfo_tree|select current_setting", "connection"),
     (r"select .* from unnest\(\$1::text\[\], \$2::bigint\[\]\) as a", "read short journals"),
