@@ -97,6 +97,7 @@ class SessionOut(Shape):
     trace_id: str
     trace_url: str | None
     parent: str | None
+    on_disconnect: Literal["continue", "cancel"]
     created_at: Time
     updated_at: Time
     ended_at: Time | None
@@ -302,10 +303,29 @@ class Health(Shape):
     version: str
 
 
+class CheckOut(Shape):
+    """One thing that is not as it should be."""
+
+    check: str
+    detail: str
+
+
 class Readiness(Shape):
-    """Whether requests can be served, and what is missing."""
+    """Whether requests can be served, what is missing, and what to do.
+
+    `degraded` says that Redis is away: everything works, more slowly.
+    """
 
     ready: bool
+    draining: bool = False
+    database: bool = True
+    schema_: Annotated[bool, Field(alias="schema")] = True
+    redis: bool = True
+    worker: bool = True
+    loop: bool = True
+    loop_lag_s: float = 0.0
+    degraded: bool = False
+    problems: list[CheckOut] = []
 
 
 class StateOut(Shape):
