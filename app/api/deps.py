@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from app.core.toolbox import ToolSpec
+from app.runtime.answers import Answers
+from app.runtime.approvals import Approvals
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation
 from app.runtime.erasing import Erasing
 from app.runtime.follow import Follower
+from app.runtime.forks import Forks
 from app.runtime.ports import (
     ArgumentReader,
     Clock,
@@ -74,6 +77,9 @@ class ApiServices:
     erasing: Erasing
     schedules: Schedules
     schedule_store: ScheduleStore
+    answers: Answers
+    approvals: Approvals
+    forks: Forks
     follower: Follower
     store: SessionStore
     journal: JournalStore

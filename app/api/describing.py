@@ -32,6 +32,8 @@ _KEY: Document = {"type": "string", "minLength": 1, "maxLength": 255, "pattern":
 
 SESSION_ID = _parameter("path", "id", {"type": "string"}, "The session's id.")
 SCHEDULE_ID = _parameter("path", "id", {"type": "string"}, "The schedule's id.")
+APPROVAL_ID = _parameter("path", "id", {"type": "string"}, "The approval's id.")
+SESSION = query("session", {"type": "string"}, "Of this session.")
 TOOL_NAME = _parameter("path", "name", {"type": "string"}, "The tool's name.")
 WEBHOOK_ID = _parameter("path", "id", {"type": "string"}, "The webhook's id.")
 DELIVERY_ID = _parameter("path", "delivery", {"type": "string"}, "The delivery's id.")

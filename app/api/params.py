@@ -18,6 +18,7 @@ _MOST_KEY: Final = 255
 _MOST_FILTER: Final = 256
 _SESSION_ID: Final = re.compile(r"ses_[0-9A-Za-z_-]{1,60}")
 _SCHEDULE_ID: Final = re.compile(r"sch_[0-9A-Za-z_-]{1,60}")
+_APPROVAL_ID: Final = re.compile(r"apr_[0-9A-Za-z_-]{1,120}")
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
@@ -47,6 +48,19 @@ def schedule_id(request: Request) -> str:
     found = str(request.path_params["id"])
     if _SCHEDULE_ID.fullmatch(found) is None:
         raise NotFound("schedule", clean_text(found[:80]))
+    return found
+
+
+def approval_id(request: Request) -> str:
+    """Return the approval's id in the path.
+
+    Raises:
+        NotFound: when no approval can have it.
+
+    """
+    found = str(request.path_params["id"])
+    if _APPROVAL_ID.fullmatch(found) is None:
+        raise NotFound("approval", clean_text(found[:80]))
     return found
 
 
@@ -112,6 +126,12 @@ def _cursor(request: Request, shape: re.Pattern[str]) -> str | None:
     if text is not None and shape.fullmatch(text) is None:
         raise bad_parameter("/query/after", "after must be the `next` of an earlier page")
     return text
+
+
+def session_filter(request: Request) -> str | None:
+    """Return the session that is asked for by `?session=`, None when none is."""
+    text = request.query_params.get("session")
+    return None if text is None else clean_text(text[:_MOST_FILTER])
 
 
 def text_filter(request: Request, name: str) -> str | None:

@@ -56,8 +56,17 @@ TITLES: Final[Mapping[str, str]] = {
     "verification-decided": "The call was verified already",
     "webhook-not-found": "There is no such webhook",
     "delivery-not-found": "There is no such delivery",
+    "tool-result-not-pending": "The session does not wait for this result",
+    "tool-result-given": "The call has its result already",
+    "approval-not-found": "There is no such approval",
+    "approval-decided": "The approval was decided already",
+    "approval-expired": "The approval has expired",
+    "approval-superseded": "The turn went on or ended without this approval",
+    "approval-hash-mismatch": "The approval is for other arguments",
+    "session-unreadable": "The journal of the session is not as it was written",
     "tool-exists": "There is a tool of this name already",
     "tool-built-in": "A built-in tool cannot be changed",
+    "tool-of-client": "The client carries this tool out",
     "tool-changed": "The tool was changed by somebody else meanwhile",
 }
 """Every problem type there is, with its title."""

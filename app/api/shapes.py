@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.shapes_of_calls import StatusCheckIn, WhenIn
 from app.core.lifecycle import Phase, Status, StopReason
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -123,6 +124,32 @@ class ReceiptOut(Shape):
     session: SessionOut
 
 
+class ApprovalOut(Shape):
+    """A call that needs a person's approval, bound to its arguments by their hash."""
+
+    id: str
+    object: Literal["approval"]
+    session_id: str
+    call_id: str
+    name: str
+    arguments: Json
+    hash: str
+    status: Literal["pending", "approved", "denied", "expired", "superseded"]
+    requested_at: Time
+    expires_at: Time
+    decided_at: Time | None
+    message: str | None
+    changed_arguments: Json | None
+    by: str | None
+
+
+class ApprovalList(Shape):
+    """A page of approvals; a session's approvals are never torn apart."""
+
+    data: list[ApprovalOut]
+    next: str | None
+
+
 class EventOut(Shape):
     """An event of the trace; docs/events.md lists the data of each type."""
 
@@ -152,6 +179,8 @@ class ToolOut(Shape):
     description: str
     parameters: Json
     effect: Literal["read", "idempotent", "once"]
+    approval: Literal["never", "always"] | WhenIn
+    status_check: Json | None
     enabled: bool
 
 
@@ -195,7 +224,7 @@ class ToolChangeIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     kind: Literal["http", "mcp", "openapi", "agent", "client"] = Field(
-        description="`http`; the others are not built yet."
+        description="`http` or `client` (the caller carries it out); the others are not built yet."
     )
     description: str
     parameters: Json = Field(default={}, description="A JSON Schema (Draft 2020-12).")
@@ -203,7 +232,11 @@ class ToolChangeIn(BaseModel):
     effect: Literal["read", "idempotent", "once"] = "once"
     timeout_s: float | None = None
     max_attempts: int = 3
-    approval: Literal["never", "always"] | Json = Field("never", description="Default only.")
+    approval: Literal["never", "always"] | WhenIn | None = Field(
+        None,
+        description="Whether a person must agree to each call. Not given: `always` for the method "
+        "DELETE and for tools with a parameter marked as money, else `never`.",
+    )
     loop_ignore: list[str] = []
     fallback: str | None = Field(None, description="Default only.")
     rules: list[Json] = Field(default=[], description="Default only.")
@@ -215,7 +248,9 @@ class ToolChangeIn(BaseModel):
     sensitive: list[str] = []
     concurrency: int | None = Field(None, description="Default only.")
     per_minute: int | None = Field(None, description="Default only.")
-    status_check: Json | None = Field(None, description="Default only.")
+    status_check: StatusCheckIn | None = Field(
+        None, description="For the effect `once`: how to look up a call whose outcome is unknown."
+    )
     enabled: bool = True
     name: str | None = Field(None, description="That of the path, if given.")
 

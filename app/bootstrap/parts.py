@@ -20,6 +20,8 @@ from app.providers.config import ModelConfig
 from app.providers.models_file import ModelsFileError, load_models
 from app.providers.registry import Models
 from app.providers.tokens import TokenCounter
+from app.runtime.answers import Answers
+from app.runtime.approvals import Approvals
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
@@ -28,7 +30,9 @@ from app.runtime.driver import Desk
 from app.runtime.erasing import Erasing
 from app.runtime.firing import Firing
 from app.runtime.follow import Follower
+from app.runtime.forks import Forks
 from app.runtime.lease import Lease
+from app.runtime.past import Past
 from app.runtime.perform import Performer
 from app.runtime.recovery import Recovery
 from app.runtime.schedules import Schedules
@@ -94,7 +98,7 @@ class Parts:
             catalog=self.catalog,
             prompts=self.prompts,
             tokens=self.tokens,
-            reader=AnswerReader(self.arguments, self.tokens),
+            reader=AnswerReader(self.arguments, self.tokens, settings.approval_ttl_s),
             observer=self.observer,
             sample=self.observer.sample,
         )
@@ -156,25 +160,47 @@ class Parts:
             trace_url=self.observer.trace_url,
         )
 
+    def _schedules(self, firing: Firing) -> Schedules:
+        return Schedules(
+            clock=self.clock,
+            keyring=self.keyring,
+            store=PostgresSchedules(self.engine),
+            sessions=PostgresSessions(self.engine),
+            firing=firing,
+        )
+
     def api(self, worker: Worker | None, draining: asyncio.Event) -> Application:
         """Return the HTTP application of this process."""
         settings = self.settings
         creation, sessions = self.creation(), self.sessions()
         store = PostgresSessions(self.engine)
-        schedules = PostgresSchedules(self.engine)
+        past = Past(clock=self.clock, codec=self.codec, journal=PostgresJournal(self.engine))
         key = settings.admin_key
         services = ApiServices(
             creation=creation,
             sessions=sessions,
             erasing=Erasing(clock=self.clock, store=store, sessions=sessions),
-            schedules=Schedules(
+            schedules=self._schedules(Firing(creation=creation, sessions=sessions)),
+            schedule_store=PostgresSchedules(self.engine),
+            answers=Answers(clock=self.clock, sessions=sessions, tokens=self.tokens, past=past),
+            approvals=Approvals(
                 clock=self.clock,
-                keyring=self.keyring,
-                store=schedules,
-                sessions=store,
-                firing=Firing(creation=creation, sessions=sessions),
+                sessions=sessions,
+                store=store,
+                catalog=self.catalog,
+                arguments=self.arguments,
+                tokens=self.tokens,
+                past=past,
             ),
-            schedule_store=schedules,
+            forks=Forks(
+                clock=self.clock,
+                sessions=sessions,
+                creation=creation,
+                prompts=self.prompts,
+                tokens=self.tokens,
+                past=past,
+                sample=self.observer.sample,
+            ),
             follower=self.follower,
             store=store,
             journal=PostgresJournal(self.engine),

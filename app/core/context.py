@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from app.core.canonical import as_text
-from app.core.events import Purpose, ToolFinished
+from app.core.events import Policy, Purpose, ToolFinished
 from app.core.faults import Fault
 from app.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from app.core.state import Action, Fact, State
@@ -49,6 +49,12 @@ def next_input(state: State, purpose: Purpose) -> int:
         shorter = state.context_tokens - state.tools_tokens
         return max(0, shorter) + CLOSING_NOTE_TOKENS + MESSAGE_OVERHEAD
     return state.context_tokens
+
+
+def steering_tokens(state: State) -> int:
+    """Return what the history grows by when the messages that are to steer the turn enter it."""
+    steering = (text for text in state.queue if text.policy is Policy.STEER)
+    return sum(text.tokens + MESSAGE_OVERHEAD for text in steering)
 
 
 def request_hash(messages: Sequence[Message]) -> str:

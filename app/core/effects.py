@@ -31,10 +31,20 @@ class CallTool:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckStatus:
+    """Ask the tool whether an uncertain call took effect; changes nothing in the world."""
+
+    key: str
+    call: CallMade
+    attempt: int
+    not_before_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class PrepareTurn:
     """Mint the trace of the next turn and freeze the tools it may use."""
 
     key: str
 
 
-Effect = CallModel | CallTool | PrepareTurn
+Effect = CallModel | CallTool | CheckStatus | PrepareTurn

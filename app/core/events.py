@@ -8,6 +8,13 @@ an upcaster in `app.core.upcasters`, so that every journal ever written can be f
 from dataclasses import dataclass
 from typing import ClassVar, Final, get_args
 
+from app.core.asking_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ToolChecked,
+    VerificationAsked,
+    VerificationDecided,
+)
 from app.core.faults import Fault
 from app.core.lifecycle import Phase, Status, StopReason
 from app.core.step_events import (
@@ -20,12 +27,11 @@ from app.core.step_events import (
     ToolAttempted,
     ToolFinished,
     ToolIntended,
-    VerificationAsked,
-    VerificationDecided,
 )
 from app.core.values import (
     NO_USAGE,
     CallMade,
+    Choice,
     EffectClass,
     Finish,
     Limits,
@@ -122,7 +128,7 @@ class TimerFired:
     TYPE: ClassVar[str] = "timer.fired"
     V: ClassVar[int] = 1
     timer: str
-    """`total_timeout`, or `verification`: a lost call's time for an answer is over."""
+    """`total_timeout`; `verification`: a lost call's time for an answer is over; `approval`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +153,28 @@ class SessionResumed:
     V: ClassVar[int] = 1
     turn: int
     """The number of the turn that is to go on, in a turn of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionForked:
+    """Everything before this event was taken from another session; from here on this one goes on.
+
+    Calls that were open there are closed here. In the turn that comes next, calls that change the
+    world (`once`) are put to a person: they may have been made already, by the other session.
+    """
+
+    TYPE: ClassVar[str] = "session.forked"
+    V: ClassVar[int] = 1
+    parent: str
+    """The session it was forked from."""
+    at_seq: int
+    """The last event that was taken."""
+    turn: int
+    """The turn in which calls that change the world are put to a person."""
+    model: str | None = None
+    """The model there, where it is another one here; else null."""
+    prompt: str | None = None
+    """The prompt there as `name@version`, where it is another one here; else null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +228,16 @@ Body = (
     | StepFinished
     | GuardTripped
     | MessageReceived
+    | ApprovalRequested
+    | ApprovalDecided
     | VerificationAsked
     | VerificationDecided
+    | ToolChecked
     | TimerFired
     | SessionClaimed
     | SessionInterrupted
     | SessionResumed
+    | SessionForked
     | LimitsRaised
     | TurnEnded
     | SessionClosed
@@ -236,8 +268,11 @@ class Event:
 __all__ = [
     "BODIES",
     "NO_USAGE",
+    "ApprovalDecided",
+    "ApprovalRequested",
     "Body",
     "CallMade",
+    "Choice",
     "EffectClass",
     "Event",
     "Finish",
@@ -258,11 +293,13 @@ __all__ = [
     "SessionClaimed",
     "SessionClosed",
     "SessionCreated",
+    "SessionForked",
     "SessionInterrupted",
     "SessionResumed",
     "StepFinished",
     "TimerFired",
     "ToolAttempted",
+    "ToolChecked",
     "ToolFinished",
     "ToolIntended",
     "ToolRef",

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from app.core import call_folds
 from app.core.changing import changed
-from app.core.context import MESSAGE_OVERHEAD
+from app.core.context import MESSAGE_OVERHEAD, steering_tokens
 from app.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     Body,
     Event,
     GuardTripped,
@@ -20,12 +23,16 @@ from app.core.events import (
     ModelFailed,
     ModelRequested,
     PhaseEntered,
+    Policy,
     SessionClaimed,
     SessionClosed,
     SessionCreated,
+    SessionForked,
     SessionInterrupted,
     SessionResumed,
+    TimerFired,
     ToolAttempted,
+    ToolChecked,
     ToolFinished,
     ToolIntended,
     TurnEnded,
@@ -33,14 +40,12 @@ from app.core.events import (
     Usage,
     VerificationAsked,
 )
-from app.core.lifecycle import PendingKind, Phase
+from app.core.lifecycle import Phase, StopReason
 from app.core.messages import AssistantMessage, MessageCall, UserMessage
 from app.core.state import (
-    CallStage,
     Ended,
     OpenCall,
     OpenRequest,
-    Pending,
     QueuedText,
     State,
 )
@@ -108,13 +113,16 @@ def _at_rest(state: State) -> bool:
 
 def _active_since(state: State, event: Event) -> int:
     """Return the active time up to this event: none while waiting or while nobody owned it."""
-    if state.active_from_us is None or isinstance(event.body, SessionClaimed | TurnStarted):
+    if state.active_from_us is None or isinstance(
+        event.body, SessionClaimed | TurnStarted | SessionForked
+    ):
         return 0
     return max(0, event.at_us - state.active_from_us)
 
 
 def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
     goes_on = body.continues is not None
+    held = goes_on and body.continues == state.forked_turn
     message = UserMessage(body.text, body.tokens, note=goes_on)
     context = state.context_tokens or state.prompt.tokens + state.tools_tokens
     context += body.tools_tokens - state.tools_tokens + body.tokens + MESSAGE_OVERHEAD
@@ -124,6 +132,7 @@ def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
         context_tokens=context,
         queue=state.queue if goes_on else state.queue[1:],
         resuming=None,
+        forked_turn=event.turn if held else state.forked_turn,
         trace=body.trace,
         turn_at_us=event.at_us,
         turn_link=body.link,
@@ -158,9 +167,26 @@ def _phase_entered(state: State, event: Event, body: PhaseEntered) -> State:
     moved = changed(state, phase=body.target, phase_seq=event.seq, phase_at_us=event.at_us)
     if body.source is Phase.WAITING:
         moved = changed(moved, pending=None)
+    if body.target is Phase.WAITING:
+        return changed(moved, pending=call_folds.pending(moved))
+    if body.target is Phase.OBSERVE:
+        return _steered(moved)
     if body.target in {Phase.REFLECT, Phase.DONE} and state.calls:
         return flush_calls(moved, ending=body.target is Phase.DONE)
     return moved
+
+
+def _steered(state: State) -> State:
+    """Put the messages which are to steer the turn into its history: a step begins here."""
+    steering = [text for text in state.queue if text.policy is Policy.STEER]
+    if not steering:
+        return state
+    return changed(
+        state,
+        queue=tuple(text for text in state.queue if text.policy is not Policy.STEER),
+        history=(*state.history, *(UserMessage(text.text, text.tokens) for text in steering)),
+        context_tokens=state.context_tokens + steering_tokens(state),
+    )
 
 
 def _model_requested(state: State, event: Event, body: ModelRequested) -> State:
@@ -203,45 +229,6 @@ def _model_failed(state: State, _event: Event, body: ModelFailed) -> State:
     return changed(state, request=again, spent=spent, usage=usage)
 
 
-def _with_call(state: State, call_id: str, change: Callable[[OpenCall], OpenCall]) -> State:
-    calls = tuple(change(c) if c.call.call_id == call_id else c for c in state.calls)
-    return changed(state, calls=calls)
-
-
-def _tool_intended(state: State, event: Event, body: ToolIntended) -> State:
-    one = Usage(tool_calls=1)
-    counted = changed(state, usage=state.usage.plus(one), spent=state.spent.plus(one))
-    return _with_call(
-        counted,
-        body.call_id,
-        lambda c: replace(
-            c,
-            stage=CallStage.INTENDED,
-            intended_seq=event.seq,
-            intended_at_us=event.at_us,
-        ),
-    )
-
-
-def _tool_attempted(state: State, _event: Event, body: ToolAttempted) -> State:
-    return _with_call(
-        state,
-        body.call_id,
-        lambda c: replace(c, attempt=body.attempt, not_before_us=body.retry_at_us),
-    )
-
-
-def _tool_finished(state: State, _event: Event, body: ToolFinished) -> State:
-    if state.pending is not None:
-        left = tuple(c for c in state.pending.calls if c != body.call_id)
-        state = changed(state, pending=replace(state.pending, calls=left))
-    return _with_call(
-        state,
-        body.call_id,
-        lambda c: replace(c, stage=CallStage.FINISHED, result=body, doubt_since_us=None),
-    )
-
-
 def _guard_tripped(state: State, _event: Event, body: GuardTripped) -> State:
     tripped = changed(state, nudges=(*state.nudges, body.guard))
     if body.stop_reason is not None:
@@ -256,23 +243,30 @@ def _guard_tripped(state: State, _event: Event, body: GuardTripped) -> State:
 
 
 def _message_received(state: State, _event: Event, body: MessageReceived) -> State:
-    return changed(state, queue=(*state.queue, QueuedText(body.text, body.tokens)))
+    """Queue a message; one that interrupts goes before all that does not.
+
+    Not before a turn which is cancelled already and has yet to begin: it would be taken for it.
+    """
+    text = QueuedText(body.text, body.tokens, body.policy)
+    if body.policy is not Policy.INTERRUPT:
+        return changed(state, queue=(*state.queue, text))
+    cancelled = state.stopping is StopReason.CANCELLED and state.resuming is None
+    kept = 1 if cancelled and state.between_turns else 0
+    rest = state.queue[kept:]
+    first = tuple(t for t in rest if t.policy is Policy.INTERRUPT)
+    others = tuple(t for t in rest if t.policy is not Policy.INTERRUPT)
+    return changed(state, queue=(*state.queue[:kept], *first, text, *others))
 
 
 def _session_claimed(state: State, _event: Event, body: SessionClaimed) -> State:
     return changed(state, epoch=body.epoch, lease_us=body.lease_us)
 
 
-def _session_interrupted(state: State, event: Event, body: SessionInterrupted) -> State:
-    calls = tuple(
-        replace(c, doubt_since_us=event.at_us) if c.call.call_id in body.calls else c
-        for c in state.calls
+def _session_forked(state: State, _event: Event, body: SessionForked) -> State:
+    """Leave behind what was said to the other session and not taken up by it, and its closing."""
+    return changed(
+        state, queue=(), resuming=None, stopping=None, closed=False, forked_turn=body.turn
     )
-    return changed(state, calls=calls)
-
-
-def _verification_asked(state: State, _event: Event, body: VerificationAsked) -> State:
-    return changed(state, pending=Pending(PendingKind.VERIFICATION, body.calls))
 
 
 def _turn_ended(state: State, _event: Event, body: TurnEnded) -> State:
@@ -285,7 +279,14 @@ def _turn_ended(state: State, _event: Event, body: TurnEnded) -> State:
         tokens = state.best_tokens + sum(fact.tokens for fact in state.facts)
         history = (*history, AssistantMessage(text, tokens))
         state = changed(state, context_tokens=state.context_tokens + tokens + MESSAGE_OVERHEAD)
-    return changed(state, ended=ended, request=None, pending=None, history=history)
+    return changed(
+        state,
+        ended=ended,
+        request=None,
+        pending=None,
+        history=history,
+        queue=tuple(sorted(state.queue, key=lambda text: _NEXT.get(text.policy, len(_NEXT)))),
+    )
 
 
 def _session_resumed(state: State, _event: Event, body: SessionResumed) -> State:
@@ -300,20 +301,28 @@ def _session_closed(state: State, _event: Event, _body: SessionClosed) -> State:
     return changed(state, closed=True, queue=(), resuming=None)
 
 
+_NEXT: Final = {Policy.INTERRUPT: 0, Policy.STEER: 1}
+"""What comes first in the next turn; everything else keeps its order behind."""
+
 _FOLDS: Final[dict[type[Body], Callable[..., State]]] = {
     TurnStarted: _turn_started,
     PhaseEntered: _phase_entered,
     ModelRequested: _model_requested,
     ModelAnswered: _model_answered,
     ModelFailed: _model_failed,
-    ToolIntended: _tool_intended,
-    ToolAttempted: _tool_attempted,
-    ToolFinished: _tool_finished,
+    ToolIntended: call_folds.tool_intended,
+    ToolAttempted: call_folds.tool_attempted,
+    ToolFinished: call_folds.tool_finished,
+    ApprovalRequested: call_folds.approval_requested,
+    ApprovalDecided: call_folds.approval_decided,
+    ToolChecked: call_folds.tool_checked,
+    TimerFired: call_folds.timer_fired,
+    SessionForked: _session_forked,
     GuardTripped: _guard_tripped,
     MessageReceived: _message_received,
     SessionClaimed: _session_claimed,
-    SessionInterrupted: _session_interrupted,
-    VerificationAsked: _verification_asked,
+    SessionInterrupted: call_folds.session_interrupted,
+    VerificationAsked: call_folds.verification_asked,
     TurnEnded: _turn_ended,
     SessionResumed: _session_resumed,
     LimitsRaised: _limits_raised,

@@ -81,6 +81,9 @@ _CLASSES: Final[dict[FaultKind, FaultClass]] = {
     FaultKind.EMPTY_ANSWER: FaultClass.TRANSIENT,
 }
 
+FATAL: Final = frozenset({FaultClass.SECURITY, FaultClass.UNRECOVERABLE})
+"""The classes of faults which end a turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -152,6 +155,12 @@ class Stop:
 Response = Retry | ToModel | Stop
 
 
+def backoff_us(attempt: int, policy: RetryPolicy, jitter: float) -> int:
+    """Return how long to wait after an attempt (1 is the first)."""
+    wait = min(policy.cap_us, policy.base_us << (attempt - 1))
+    return int(wait * (0.5 + jitter / 2))
+
+
 def respond(fault: Fault, attempt: int, policy: RetryPolicy, jitter: float) -> Response:
     """Say what follows a fault of the given attempt (1 is the first).
 
@@ -167,8 +176,7 @@ def respond(fault: Fault, attempt: int, policy: RetryPolicy, jitter: float) -> R
         case FaultClass.TRANSIENT:
             if attempt >= policy.max_attempts:
                 return ToModel()
-            wait = min(policy.cap_us, policy.base_us << (attempt - 1))
-            wait = int(wait * (0.5 + jitter / 2))
+            wait = backoff_us(attempt, policy, jitter)
             if fault.retry_after_us is not None:
                 wait = max(wait, fault.retry_after_us)
             return Retry(wait) if wait <= policy.longest_wait_us else ToModel()

@@ -26,6 +26,18 @@ def call_id(turn: int, step: int, index: int) -> str:
     return f"t{turn}_c{step}_{index}"
 
 
+def approval_id(session: str, call: str) -> str:
+    """Return the id of the approval of a call; `approval_parts` takes it apart again."""
+    return f"apr_{session.removeprefix('ses_')}_{call}"
+
+
+def approval_parts(approval: str) -> tuple[str, str] | None:
+    """Return the session and the call of an approval, or None when the id cannot be one."""
+    kind, _, rest = approval.partition("_")
+    session, _, call = rest.partition("_")
+    return (f"ses_{session}", call) if kind == "apr" and session and call else None
+
+
 def idempotency_key(session: str, call: str) -> str:
     """Return the key which a tool receives, the same for every attempt of one call."""
     return f"{session}:{call}"

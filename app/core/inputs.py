@@ -6,7 +6,7 @@ Every input carries the time at which it happened; the core has no clock of its 
 from dataclasses import dataclass
 
 from app.core.canonical import Json
-from app.core.events import NO_USAGE, Limits, ModelAnswered, Policy, ToolRef, Trace, Usage
+from app.core.events import NO_USAGE, Choice, Limits, ModelAnswered, Policy, ToolRef, Trace, Usage
 from app.core.faults import Fault
 
 
@@ -126,8 +126,52 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
+class StatusChecked:
+    """Answer to `CheckStatus`: what the tool says became of a call; None: it does not say."""
+
+    at_us: int
+    key: str
+    call_id: str
+    happened: bool | None
+    output: Json
+    tokens: int
+    fault: Fault | None
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalGiven:
+    """A person decided on a call. Changed arguments are checked, hashed and described already."""
+
+    at_us: int
+    approval_id: str
+    decision: Choice
+    message: str | None = None
+    arguments: dict[str, object] | None = None
+    digest: str = ""
+    loop_digest: str = ""
+    note: str | None = None
+    note_tokens: int = 0
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAnswered:
+    """The caller carried a call out, or failed to (`error`)."""
+
+    at_us: int
+    call_id: str
+    output: Json
+    error: str | None
+    tokens: int
+    digest: str
+    empty: bool = False
+    notable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TimerRang:
-    """A timer reached its time: `total_timeout` or `verification`."""
+    """A timer reached its time: `total_timeout`, `verification` or `approval`."""
 
     at_us: int
     timer: str
@@ -145,5 +189,8 @@ Input = (
     | CancelAsked
     | CloseAsked
     | Verified
+    | StatusChecked
+    | ApprovalGiven
+    | ClientAnswered
     | TimerRang
 )

@@ -16,6 +16,7 @@ from app.core.events import (
     GuardTripped,
     LimitsRaised,
     MessageReceived,
+    Policy,
     SessionClaimed,
     SessionClosed,
     SessionInterrupted,
@@ -25,13 +26,16 @@ from app.core.events import (
     TurnStarted,
 )
 from app.core.inputs import (
+    ApprovalGiven,
     CancelAsked,
     Claimed,
+    ClientAnswered,
     CloseAsked,
     Input,
     ModelFaulted,
     ModelReturned,
     ResumeAsked,
+    StatusChecked,
     TimerRang,
     Told,
     ToolFaulted,
@@ -40,12 +44,13 @@ from app.core.inputs import (
     Verified,
 )
 from app.core.lifecycle import Phase, Ruling, StopReason, Verb, rule
-from app.core.phases import act, think
+from app.core.phases import act, asking, think
 from app.core.phases.ending import end, stop
 from app.core.phases.observe import go_on
-from app.core.plan import TOTAL_TIMEOUT, VERIFICATION, due_timer, owed, time_left_us
+from app.core.plan import APPROVAL, TOTAL_TIMEOUT, VERIFICATION, due_timer, owed, time_left_us
 from app.core.state import CallStage, State
 
+_ANSWERS: Final = (ModelReturned, ModelFaulted, ToolReturned, ToolFaulted, StatusChecked)
 _ANY: Final = frozenset({None, *Phase})
 _OPEN: Final = _ANY - {Phase.DONE}
 
@@ -56,6 +61,9 @@ LEGAL: Final[dict[type[Input], frozenset[Phase | None]]] = {
     CloseAsked: _ANY,
     ResumeAsked: _ANY,
     Verified: _ANY,
+    ApprovalGiven: _ANY,
+    ClientAnswered: _ANY,
+    StatusChecked: frozenset({Phase.ACT}),
     TurnPrepared: frozenset({None, Phase.DONE}),
     ModelReturned: frozenset({Phase.THINK}),
     ModelFaulted: frozenset({Phase.THINK}),
@@ -92,7 +100,7 @@ def decide(state: State, given: Input) -> Decision:
 
 
 def _stale(state: State, given: Input) -> bool:
-    if isinstance(given, ModelReturned | ModelFaulted | ToolReturned | ToolFaulted):
+    if isinstance(given, _ANSWERS):
         return all(effect.key != given.key for effect in owed(state))
     if isinstance(given, TurnPrepared):
         return not owed(state) or not state.between_turns
@@ -106,7 +114,8 @@ def _claimed(draft: Draft, given: Claimed) -> None:
         for c in draft.state.calls
         if c.stage is CallStage.INTENDED
         and c.call.effect is EffectClass.ONCE
-        and c.doubt_since_us is None
+        and c.doubt is None
+        and not c.call.client
     )
     if lost:
         draft.emit(SessionInterrupted(lost))
@@ -130,7 +139,7 @@ def _prepared(draft: Draft, given: TurnPrepared) -> None:
             tools=given.tools,
             tools_tokens=given.tools_tokens,
             continues=resuming,
-            link=None if resuming is None or state.trace is None else _traceparent(state.trace),
+            link=None if resuming is None or state.trace is None else traceparent(state.trace),
         )
     )
     if cancelled:
@@ -139,13 +148,27 @@ def _prepared(draft: Draft, given: TurnPrepared) -> None:
         go_on(draft)
 
 
-def _traceparent(trace: Trace) -> str:
+def traceparent(trace: Trace) -> str:
+    """Return where a turn's spans hang, as W3C Trace Context writes it."""
     return f"00-{trace.trace_id}-{trace.span_id}-{'01' if trace.sampled else '00'}"
 
 
 def _told(draft: Draft, given: Told) -> None:
-    if not draft.state.barred:
-        draft.emit(MessageReceived(given.text, given.tokens, given.policy))
+    """Take a message; where it interrupts, the open turn ends here and the next one is its own."""
+    if draft.state.barred:
+        return
+    draft.emit(MessageReceived(given.text, given.tokens, given.policy))
+    if given.policy is Policy.INTERRUPT:
+        _interrupt(draft)
+
+
+def _interrupt(draft: Draft) -> None:
+    """End what goes on: the open turn, or a stopped one that was to go on. No other message's."""
+    state = draft.state
+    if not state.between_turns:
+        end(draft, StopReason.CANCELLED)
+    elif state.resuming is not None:
+        _cancel_before_it_begins(draft)
 
 
 def _resume_asked(draft: Draft, given: ResumeAsked) -> None:
@@ -165,17 +188,34 @@ def _resume_asked(draft: Draft, given: ResumeAsked) -> None:
 
 def _cancel_asked(draft: Draft, _given: CancelAsked) -> None:
     """End the turn; one that is owed but not begun yet ends as soon as it begins."""
-    state = draft.state
-    if not state.between_turns:
+    if not draft.state.between_turns:
         end(draft, StopReason.CANCELLED)
-    elif owed(state) and state.stopping is not StopReason.CANCELLED:
-        reason = StopReason.CANCELLED
+    elif owed(draft.state):
+        _cancel_before_it_begins(draft)
+
+
+def _cancel_before_it_begins(draft: Draft) -> None:
+    reason = StopReason.CANCELLED
+    if draft.state.stopping is not reason:
         draft.emit(GuardTripped(reason.value, "cancelled before it began", stop_reason=reason))
 
 
 def _verified(draft: Draft, given: Verified) -> None:
     if any(c.in_doubt and c.call.call_id == given.call_id for c in draft.state.calls):
-        act.verified(draft, given)
+        asking.verified(draft, given)
+
+
+def _approval_given(draft: Draft, given: ApprovalGiven) -> None:
+    for call in draft.state.calls:
+        asked = call.approval is not None and call.approval.approval_id == given.approval_id
+        if asked and call.unapproved:
+            asking.decided(draft, call, given)
+            return
+
+
+def _client_answered(draft: Draft, given: ClientAnswered) -> None:
+    if any(c.with_client and c.call.call_id == given.call_id for c in draft.state.calls):
+        asking.client_answered(draft, given)
 
 
 def _close_asked(draft: Draft, _given: CloseAsked) -> None:
@@ -198,7 +238,10 @@ def _timer_rang(draft: Draft, given: TimerRang) -> None:
         stop(draft, StopReason.TOTAL_TIMEOUT, f"the turn's {limit:g} s of active time are over")
     elif given.timer == VERIFICATION and due_timer(state, draft.at_us) == VERIFICATION:
         draft.emit(TimerFired(given.timer))
-        act.ask_verification(draft)
+        act.advance(draft)
+    elif given.timer == APPROVAL and due_timer(state, draft.at_us) == APPROVAL:
+        draft.emit(TimerFired(given.timer))
+        asking.lapse(draft)
 
 
 _TAKES: Final[dict[type[Input], Callable[..., None]]] = {
@@ -213,5 +256,8 @@ _TAKES: Final[dict[type[Input], Callable[..., None]]] = {
     CancelAsked: _cancel_asked,
     CloseAsked: _close_asked,
     Verified: _verified,
+    ApprovalGiven: _approval_given,
+    ClientAnswered: _client_answered,
+    StatusChecked: asking.checked,
     TimerRang: _timer_rang,
 }

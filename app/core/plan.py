@@ -7,12 +7,13 @@ only in the memory of a worker.
 from dataclasses import dataclass
 from typing import Final
 
-from app.core.effects import CallModel, CallTool, Effect, PrepareTurn
+from app.core.effects import CallModel, CallTool, CheckStatus, Effect, PrepareTurn
 from app.core.lifecycle import Phase
-from app.core.state import CallStage, OpenCall, State
+from app.core.state import CallStage, Doubt, OpenCall, State
 
 TOTAL_TIMEOUT: Final = "total_timeout"
 VERIFICATION: Final = "verification"
+APPROVAL: Final = "approval"
 """The timers there are, by name."""
 
 
@@ -29,11 +30,23 @@ def owed(state: State) -> tuple[Effect, ...]:
         request = state.request
         key = f"model:{request.seq}:{request.attempt}"
         return (CallModel(key, request.purpose, request.attempt, request.not_before_us),)
-    return tuple(_call_tool(c) for c in state.calls if _in_flight(c))
+    sent = (_call_tool(c) for c in state.calls if in_flight(c))
+    asked = (_check(c, c.doubt) for c in state.calls if c.in_doubt and c.doubt is not None)
+    return (*sent, *(check for check in asked if check is not None))
 
 
-def _in_flight(open_call: OpenCall) -> bool:
-    return open_call.stage is CallStage.INTENDED and not open_call.in_doubt
+def in_flight(open_call: OpenCall) -> bool:
+    """Return whether we are carrying this call out."""
+    sent = open_call.stage is CallStage.INTENDED
+    return sent and not open_call.in_doubt and not open_call.call.client
+
+
+def _check(open_call: OpenCall, doubt: Doubt) -> CheckStatus | None:
+    if not doubt.over or doubt.check_at_us is None:
+        return None
+    attempt = doubt.checks + 1
+    key = f"check:{open_call.call.call_id}:{attempt}"
+    return CheckStatus(key, open_call.call, attempt, doubt.check_at_us)
 
 
 def _call_tool(open_call: OpenCall) -> CallTool:
@@ -69,13 +82,17 @@ class Rest:
 def resting(state: State) -> Rest | None:
     """Return how the session may be released, or None while work is owed.
 
-    A call in doubt is put to a person only after the lease and the tool's own timeout are over:
-    until then the stopped owner could still be waiting for its answer.
+    An approval that nobody gives lapses at its time. A call in doubt is put to a person only after
+    the lease and the tool's own timeout are over: until then the stopped owner could still be
+    waiting for its answer.
     """
     if owed(state):
         return None
-    if state.between_turns or state.phase is Phase.WAITING:
+    if state.between_turns:
         return Rest(None)
+    if state.phase is Phase.WAITING:
+        asked = (c.approval for c in state.calls if c.unapproved and c.approval is not None)
+        return Rest(min((approval.expires_at_us for approval in asked), default=None))
     doubts = in_doubt(state)
     if doubts:
         return Rest(max(_doubt_over_us(state, c) for c in doubts))
@@ -83,13 +100,13 @@ def resting(state: State) -> Rest | None:
 
 
 def _doubt_over_us(state: State, open_call: OpenCall) -> int:
-    since = open_call.doubt_since_us or 0
+    since = 0 if open_call.doubt is None else open_call.doubt.since_us
     return since + state.lease_us + int(open_call.call.timeout_s * 1_000_000)
 
 
 def due_timer(state: State, now_us: int) -> str | None:
     """Return the name of a timer which has come due for a session that was just claimed."""
     rest = resting(state)
-    if rest is not None and rest.timer_us is not None and rest.timer_us <= now_us:
-        return VERIFICATION
-    return None
+    if rest is None or rest.timer_us is None or rest.timer_us > now_us:
+        return None
+    return APPROVAL if state.phase is Phase.WAITING else VERIFICATION

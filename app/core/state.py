@@ -14,6 +14,7 @@ from app.core.events import (
     Limits,
     ModelRef,
     Outcome,
+    Policy,
     PromptRef,
     Purpose,
     Result,
@@ -27,7 +28,7 @@ from app.core.faults import Fault
 from app.core.lifecycle import PendingKind, Phase, Status, StopReason
 from app.core.messages import Message
 
-STATE_V: Final = 1
+STATE_V: Final = 2
 ACTION_MEMORY: Final = 24
 
 
@@ -40,8 +41,33 @@ class CallStage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class OpenApproval:
+    """A person was asked whether the call may be made."""
+
+    approval_id: str
+    requested_at_us: int
+    expires_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Nobody here knows whether a `once` call happened.
+
+    `lost`: its owner was lost while it was in flight, so that the other side may still be at it
+    until the lease and the call's own timeout are `over`. `check_at_us` is when the tool itself is
+    asked (again); None: it is not.
+    """
+
+    since_us: int
+    lost: bool = True
+    over: bool = False
+    checks: int = 0
+    check_at_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OpenCall:
-    """One call of the current step. `doubt_since_us`: its owner was lost while it was in flight."""
+    """One call of the current step. `note` is what the model is told beside its result."""
 
     call: CallMade
     stage: CallStage = CallStage.PROPOSED
@@ -49,13 +75,27 @@ class OpenCall:
     intended_at_us: int = 0
     attempt: int = 1
     not_before_us: int = 0
-    doubt_since_us: int | None = None
+    doubt: Doubt | None = None
+    approval: OpenApproval | None = None
+    approved: bool = False
+    note: str | None = None
+    note_tokens: int = 0
     result: ToolFinished | None = None
 
     @property
     def in_doubt(self) -> bool:
         """Return whether only a person (or the tool) can say if this call happened."""
-        return self.stage is CallStage.INTENDED and self.doubt_since_us is not None
+        return self.stage is CallStage.INTENDED and self.doubt is not None
+
+    @property
+    def with_client(self) -> bool:
+        """Return whether the caller is carrying it out."""
+        return self.stage is CallStage.INTENDED and self.call.client
+
+    @property
+    def unapproved(self) -> bool:
+        """Return whether a person was asked for approval and has not decided."""
+        return self.stage is CallStage.PROPOSED and self.approval is not None and not self.approved
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +139,11 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class QueuedText:
-    """A user message that waits for its turn."""
+    """A user message that waits for its turn, or (`steer`) for the next step of this one."""
 
     text: str
     tokens: int
+    policy: Policy = Policy.ENQUEUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +185,7 @@ class State:
     closed: bool = False
     epoch: int = 0
     lease_us: int = 0
+    forked_turn: int = 0
     # of the turn
     trace: Trace | None = None
     turn_at_us: int = 0

@@ -1,4 +1,4 @@
-"""What happens inside a step, as bodies of events: model calls, tool calls, guards, doubts.
+"""What happens inside a step, as bodies of events: model calls, tool calls, guards.
 
 They are exported by `app.core.events`, which says what an event is.
 """
@@ -48,7 +48,7 @@ class ModelAnswered:
     """The model's answer, whole."""
 
     TYPE: ClassVar[str] = "model.answered"
-    V: ClassVar[int] = 1
+    V: ClassVar[int] = 2
     text: str
     """What the model said, without its reasoning; may be empty beside calls."""
     tool_calls: tuple[CallMade, ...]
@@ -191,30 +191,6 @@ class GuardTripped:
     """The size of `note`, in tokens."""
     tool: str | None = None
     """The tool that is withdrawn for the rest of the turn; null when none is."""
-
-
-@dataclass(frozen=True, slots=True)
-class VerificationAsked:
-    """A `once` call has an unknown outcome and a person must say what happened."""
-
-    TYPE: ClassVar[str] = "verification.requested"
-    V: ClassVar[int] = 1
-    calls: tuple[str, ...]
-    """The ids of the calls to be verified."""
-
-
-@dataclass(frozen=True, slots=True)
-class VerificationDecided:
-    """A person said whether an uncertain call happened."""
-
-    TYPE: ClassVar[str] = "verification.decided"
-    V: ClassVar[int] = 1
-    call_id: str
-    """The call's id."""
-    happened: bool
-    """Whether the call took effect."""
-    output: Json = None
-    """What it returned, as the person knows it; null when that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,15 @@ class ToolKind(StrEnum):
 
     HTTP = "http"
     BUILTIN = "builtin"
+    CLIENT = "client"
+
+
+class ApprovalMode(StrEnum):
+    """Whether a person must agree before a call is carried out."""
+
+    NEVER = "never"
+    ALWAYS = "always"
+    RULE = "rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +46,11 @@ class HttpTemplate:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """One version of a tool. `timeout_s` None means the session's `tool_timeout_s`."""
+    """One version of a tool. `timeout_s` None means the session's `tool_timeout_s`.
+
+    `approval_when` is the expression of the mode `rule`. `status_check` is the request that tells
+    whether a call took effect; beside the arguments, `{idempotency_key}` stands for its key.
+    """
 
     name: str
     version: int
@@ -56,6 +69,9 @@ class ToolSpec:
     max_chars: int = 2000
     enabled: bool = True
     alias: str | None = None
+    approval: ApprovalMode = ApprovalMode.NEVER
+    approval_when: str | None = None
+    status_check: HttpTemplate | None = None
 
     @property
     def ref(self) -> ToolRef:

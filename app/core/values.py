@@ -42,6 +42,14 @@ class Policy(StrEnum):
     STEER = "steer"
 
 
+class Choice(StrEnum):
+    """What became of an approval that was asked for."""
+
+    APPROVE = "approve"
+    DENY = "deny"
+    EXPIRED = "expired"
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The bounds of one turn."""
@@ -215,6 +223,14 @@ class CallMade:
     """Calls of one step in the same group run one after the other; null: in none."""
     depends_on: tuple[str, ...] = ()
     """Names of tools whose calls in the same step must be over first."""
+    needs_approval: bool = False
+    """Whether a person must allow the call before it is made (TOOL-17)."""
+    approval_ttl_s: float = 86_400.0
+    """For how many seconds a question for approval stands."""
+    client: bool = False
+    """Whether the caller carries it out and sends the result."""
+    checkable: bool = False
+    """Whether the tool can be asked later if the call took effect (`status_check`)."""
 
 
 @dataclass(frozen=True, slots=True)

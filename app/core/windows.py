@@ -17,12 +17,14 @@ def flush_calls(state: State, *, ending: bool) -> State:
     """Put the results of the step into the history in the order asked, and into the windows.
 
     A call that was made twice in one step counts once: the model saw no result in between. Calls
-    which the end of the turn cut off are no error of the step.
+    which the end of the turn (or a fork) cut off are no error of the step.
     """
     closed = [(c.call, c.result or _lost(c)) for c in state.calls]
     messages = [
-        ToolMessage(call.call_id, call.wire_id, call.name, content_of(result), result.tokens)
-        for call, result in closed
+        ToolMessage(
+            c.call.call_id, c.call.wire_id, c.call.name, _content(c, result), _tokens(c, result)
+        )
+        for c, (_, result) in zip(state.calls, closed, strict=True)
     ]
     actions: list[Action] = []
     for call, result in closed:
@@ -30,7 +32,8 @@ def flush_calls(state: State, *, ending: bool) -> State:
         if result.executed or all(action.digest != other.digest for other in actions):
             actions.append(action)
     good = [a for a in actions if a.outcome is Outcome.OK]
-    errors = 0 if good else state.errors_running + 1
+    cut = all(a.outcome is Outcome.CANCELLED for a in actions)
+    errors = 0 if good else state.errors_running + (0 if cut else 1)
     done = (a for a in actions if a.executed and a.effect is EffectClass.ONCE)
     facts = (fact_of(a) for a in good if a.executed)
     return changed(
@@ -43,6 +46,15 @@ def flush_calls(state: State, *, ending: bool) -> State:
         errors_running=state.errors_running if ending else errors,
         calls=(),
     )
+
+
+def _content(open_call: OpenCall, result: ToolFinished) -> str:
+    content = content_of(result)
+    return content if open_call.note is None else f"{content}\n\n[{open_call.note}]"
+
+
+def _tokens(open_call: OpenCall, result: ToolFinished) -> int:
+    return result.tokens + (0 if open_call.note is None else open_call.note_tokens)
 
 
 def _action(call: CallMade, result: ToolFinished) -> Action:

@@ -8,6 +8,7 @@ from app.core.events import ModelRef, Usage
 from app.core.faults import Fault
 from app.core.messages import Message
 from app.core.toolbox import ToolSpec
+from app.runtime.refusals import FieldFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +91,28 @@ class ToolReply:
 
 
 @dataclass(frozen=True, slots=True)
+class StatusReply:
+    """Whether a call took effect, by its tool's own word; `happened` None: it does not know.
+
+    `output` is what the tool keeps as the call's result, `detail` says in words what was told.
+    """
+
+    happened: bool | None
+    output: Json = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """Arguments read from the model's text: validated and with defaults, or the fault.
 
     `replay` is valid JSON text for the history where the model's own text is none.
+    `needs_approval` is set only with valid arguments: whether a person must agree to this call.
+    `problems` are the places where arguments do not fit the schema, for a person who wrote them.
     """
 
     arguments: dict[str, object] | None
     fault: Fault | None
     replay: str | None
+    needs_approval: bool = False
+    problems: tuple[FieldFault, ...] = ()

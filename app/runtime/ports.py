@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from app.core.events import Event, ModelRef, PromptRef, ToolRef
+from app.core.lifecycle import PendingKind
 from app.core.state import State
 from app.core.toolbox import ToolSpec
 from app.runtime.exchange import (
@@ -15,6 +16,7 @@ from app.runtime.exchange import (
     LiveEvent,
     ModelReply,
     ModelRequest,
+    StatusReply,
     ToolReply,
     ToolRequest,
 )
@@ -191,6 +193,11 @@ class SessionStore(Protocol):
     ) -> list[SessionRow]:
         """Return rows, newest first, after the given id."""
 
+    async def pending(
+        self, tenant: str, kind: PendingKind, *, after: str | None, limit: int
+    ) -> list[SessionRow]:
+        """Return the rows of sessions that wait for this, newest first, after the given id."""
+
     def locked(
         self, tenant: str, session_id: str
     ) -> AbstractAsyncContextManager[LockedSession | None]:
@@ -315,6 +322,15 @@ class ToolPort(Protocol):
         Raises:
             ToolFailure: with the fault and whether it may have been sent.
             Withheld: when the request might not be sent any more, and was not.
+
+        """
+
+    async def check(self, request: ToolRequest) -> StatusReply:
+        """Ask the tool whether a call under this key took effect.
+
+        Raises:
+            ToolFailure: when it cannot be asked now.
+            Withheld: when the question might not be sent any more, and was not.
 
         """
 

@@ -12,14 +12,25 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class HttpBody(_Strict):
-    """How an HTTP tool is called."""
+class RequestBody(_Strict):
+    """A template of a request."""
 
-    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "GET"
     url: Annotated[str, Field(min_length=1, max_length=4096)]
     query: Annotated[dict[str, object], Field(max_length=200)] | None = None
     headers: Annotated[dict[str, str], Field(max_length=100)] = {}
     body: object = None
+
+
+class HttpBody(RequestBody):
+    """How an HTTP tool is called."""
+
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "GET"
+
+
+class StatusCheckBody(RequestBody):
+    """How the outcome of a call is looked up; `{idempotency_key}` stands for its key."""
+
+    method: Literal["GET", "HEAD", "POST"] = "GET"
 
 
 class ResultBody(_Strict):
@@ -44,13 +55,6 @@ class WhenBody(_Strict):
     when: str
 
 
-class StatusCheckBody(_Strict):
-    """How the outcome of a `once` call is looked up."""
-
-    method: Literal["GET", "HEAD", "POST"] = "GET"
-    url: str
-
-
 class ToolBody(_Strict):
     """A tool as it is registered."""
 
@@ -62,7 +66,7 @@ class ToolBody(_Strict):
     effect: Literal["read", "idempotent", "once"] = "once"
     timeout_s: Seconds | None = None
     max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
-    approval: Literal["never", "always"] | WhenBody = "never"
+    approval: Literal["never", "always"] | WhenBody | None = None
     loop_ignore: Names = []
     fallback: str | None = None
     rules: Annotated[list[RuleBody], Field(max_length=100)] = []
@@ -80,8 +84,7 @@ class ToolBody(_Strict):
     def not_built(self) -> str | None:
         """Return the first field that asks for something not built yet."""
         wanted = {
-            "kind": self.kind not in {"http", "builtin"},
-            "approval": self.approval != "never",
+            "kind": self.kind not in {"http", "builtin", "client"},
             "fallback": self.fallback is not None,
             "rules": bool(self.rules),
             "result.select": self.result.select is not None,
@@ -90,6 +93,5 @@ class ToolBody(_Strict):
             "cache_ttl_s": self.cache_ttl_s != 0,
             "concurrency": self.concurrency is not None,
             "per_minute": self.per_minute is not None,
-            "status_check": self.status_check is not None,
         }
         return next((field for field, asked in wanted.items() if asked), None)

@@ -1,6 +1,6 @@
 """Registration: from the body of a request to an immutable `ToolSpec`, and back."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,14 +9,15 @@ from pydantic import ValidationError
 from app.core.canonical import Json
 from app.core.events import EffectClass
 from app.core.toolbox import HttpTemplate, ToolKind, ToolSpec, nearest
-from app.tools.body import HttpBody, ToolBody
+from app.tools.approvals import approval_of, approval_problems, described
+from app.tools.body import HttpBody, StatusCheckBody, ToolBody
 from app.tools.errors import DefinitionError, NotSupportedYetError, Problem
 from app.tools.hygiene import clean, too_deep
 from app.tools.lint import Lint, lint
 from app.tools.names import alias_for, name_problem
 from app.tools.schema import prepare
 from app.tools.schema_walk import token
-from app.tools.template_checks import template_problems
+from app.tools.template_checks import status_check_problems, template_problems
 
 KINDS: Final = ("http", "mcp", "openapi", "agent", "client")
 _MOST_DEPTH: Final = 80
@@ -47,14 +48,21 @@ def parse(body: Mapping[str, Json], *, version: int = 1, name: str | None = None
         raise NotSupportedYetError(missing)
     prepared = prepare(read.parameters)
     errors.extend(prepared.errors)
-    if read.http is not None and not prepared.errors:
-        declared = prepared.schema["properties"]
-        known = frozenset(declared) if isinstance(declared, dict) else frozenset[str]()
-        errors.extend(template_problems(read.http, known))
+    errors.extend(approval_problems(read))
+    if not prepared.errors:
+        errors.extend(_request_problems(read, prepared.schema["properties"]))
     if errors:
         raise DefinitionError(errors)
     spec = _spec(read, version, prepared.schema)
-    return Definition(spec, lint(spec, prepared.warnings, effect_given="effect" in body))
+    return Definition(spec, lint(spec, prepared.warnings, given=read.model_fields_set))
+
+
+def _request_problems(read: ToolBody, declared: Json) -> Iterator[Problem]:
+    known = frozenset(declared) if isinstance(declared, dict) else frozenset[str]()
+    if read.http is not None:
+        yield from template_problems(read.http, known)
+    if read.status_check is not None:
+        yield from status_check_problems(read.status_check, known, read.kind)
 
 
 def _read(body: Mapping[str, Json], name: str | None) -> ToolBody:
@@ -62,8 +70,9 @@ def _read(body: Mapping[str, Json], name: str | None) -> ToolBody:
     fields = dict(cleaned) if isinstance(cleaned, dict) else {}
     if name is not None:
         fields.setdefault("name", name)
-    if fields.get("parameters", {}) is None:
-        del fields["parameters"]
+    for optional in ("parameters", "approval"):
+        if fields.get(optional, "") is None:
+            del fields[optional]
     try:
         return ToolBody.model_validate(fields)
     except ValidationError as error:
@@ -103,6 +112,7 @@ def _own_problems(read: ToolBody, name: str | None) -> list[Problem]:
 
 
 def _spec(read: ToolBody, version: int, parameters: Mapping[str, Json]) -> ToolSpec:
+    approval, approval_when = approval_of(read, parameters)
     return ToolSpec(
         name=read.name,
         version=version,
@@ -121,10 +131,13 @@ def _spec(read: ToolBody, version: int, parameters: Mapping[str, Json]) -> ToolS
         max_chars=read.result.max_chars,
         enabled=read.enabled,
         alias=alias_for(read.name),
+        approval=approval,
+        approval_when=approval_when,
+        status_check=None if read.status_check is None else _template(read.status_check),
     )
 
 
-def _template(http: HttpBody) -> HttpTemplate:
+def _template(http: HttpBody | StatusCheckBody) -> HttpTemplate:
     return HttpTemplate(
         method=http.method,
         url=http.url,
@@ -134,28 +147,31 @@ def _template(http: HttpBody) -> HttpTemplate:
     )
 
 
+def _described(template: HttpTemplate | None) -> Json:
+    if template is None:
+        return None
+    return {
+        "method": template.method,
+        "url": template.url,
+        "query": None if template.query is None else dict(template.query),
+        "headers": dict(template.headers),
+        "body": template.body,
+    }
+
+
 def describe(spec: ToolSpec) -> dict[str, Json]:
     """Return a tool as the HTTP contract shows it, with the defaults of what is not built yet."""
-    http = spec.http
     return {
         "name": spec.name,
         "version": spec.version,
         "kind": spec.kind.value,
         "description": spec.description,
         "parameters": dict(spec.parameters),
-        "http": None
-        if http is None
-        else {
-            "method": http.method,
-            "url": http.url,
-            "query": None if http.query is None else dict(http.query),
-            "headers": dict(http.headers),
-            "body": http.body,
-        },
+        "http": _described(spec.http),
         "effect": spec.effect.value,
         "timeout_s": spec.timeout_s,
         "max_attempts": spec.max_attempts,
-        "approval": "never",
+        "approval": described(spec),
         "loop_ignore": list(spec.loop_ignore),
         "fallback": None,
         "rules": [],
@@ -167,7 +183,7 @@ def describe(spec: ToolSpec) -> dict[str, Json]:
         "sensitive": list(spec.sensitive),
         "concurrency": None,
         "per_minute": None,
-        "status_check": None,
+        "status_check": _described(spec.status_check),
         "enabled": spec.enabled,
         "alias": spec.alias,
     }

@@ -12,11 +12,14 @@ from jsonschema import ValidationError
 
 from app.core.canonical import Json
 from app.core.toolbox import nearest
+from app.runtime.refusals import FieldFault
+from app.tools.schema_walk import token
 
 _SHOWN: Final = 3
 _LOOKED_AT: Final = 20
 _LONGEST_VALUE: Final = 60
 _LONGEST_LINE: Final = 400
+_UNKNOWN: Final = frozenset({"additionalProperties", "unevaluatedProperties"})
 _BOUNDS: Final = {
     "minimum": "≥",
     "exclusiveMinimum": ">",
@@ -32,48 +35,67 @@ _BOUNDS: Final = {
 }
 
 
-def explain(errors: Iterable[ValidationError]) -> str | None:
-    """Return the first few errors as text, or None when there are none."""
+def explain(errors: Iterable[ValidationError]) -> tuple[str, tuple[FieldFault, ...]] | None:
+    """Return the first few errors as text and each with its pointer; None when there are none."""
     found = list(islice(errors, _LOOKED_AT))
     if not found:
         return None
     found.sort(key=lambda error: len(error.absolute_path))
     lines = [_cut(_line(error), _LONGEST_LINE) for error in found[:_SHOWN]]
+    faults = tuple(map(FieldFault, map(_pointer, found), lines))
     if len(found) > _SHOWN:
         lines.append(f"(and {len(found) - _SHOWN} more)")
-    return " ".join(lines)
+    return " ".join(lines), faults
+
+
+def _pointer(error: ValidationError) -> str:
+    """Return where an error is: a parameter that is missing or unknown has a place too."""
+    path = [str(part) for part in error.absolute_path]
+    if error.validator == "required":
+        path.extend(_absent(error)[:1])
+    elif error.validator in _UNKNOWN:
+        path.extend(_extra(error)[:1])
+    return "".join(f"/{token(part)}" for part in path)
 
 
 def _line(error: ValidationError) -> str:
     path = list(error.absolute_path)
     if error.validator == "required":
         return _missing(error, path)
-    if error.validator in {"additionalProperties", "unevaluatedProperties"}:
+    if error.validator in _UNKNOWN:
         return _unknown(error, path)
     schema: Json = error.schema
     return f"{_named(path)}: {_wrong(error)}; expected {expected(schema)}."
 
 
 def _missing(error: ValidationError, path: Sequence[str | int]) -> str:
-    needed = _list(error.validator_value)
-    given = _mapping(error.instance)
     declared = _mapping(_mapping(error.schema).get("properties"))
-    absent = [str(name) for name in needed if name not in given]
     told = [
-        f"{_named([*path, n])} is missing; expected {expected(declared.get(n))}" for n in absent
+        f"{_named([*path, n])} is missing; expected {expected(declared.get(n))}"
+        for n in _absent(error)
     ]
     return "; ".join(dict.fromkeys(told[:_SHOWN])) + "."
 
 
 def _unknown(error: ValidationError, path: Sequence[str | int]) -> str:
     declared = _mapping(_mapping(error.schema).get("properties"))
-    extra = [str(name) for name in _mapping(error.instance) if name not in declared]
+    extra = _extra(error)
     if not extra:
         return f"{_named(path)}: {_cut(error.message, _LONGEST_VALUE)}."
     close = nearest(extra[0], declared, 1)
     hint = f"; did you mean `{close[0]}`?" if close else "."
     known = ", ".join(f"`{name}`" for name in islice(declared, 10)) or "none"
     return f"{_named([*path, extra[0]])} is not known{hint} Known: {known}."
+
+
+def _absent(error: ValidationError) -> list[str]:
+    given = _mapping(error.instance)
+    return [str(name) for name in _list(error.validator_value) if name not in given]
+
+
+def _extra(error: ValidationError) -> list[str]:
+    declared = _mapping(_mapping(error.schema).get("properties"))
+    return [str(name) for name in _mapping(error.instance) if name not in declared]
 
 
 def _wrong(error: ValidationError) -> str:

@@ -7,7 +7,8 @@ just closing never makes their outcome uncertain; nothing here ever sends a requ
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -17,13 +18,14 @@ import httpx2
 from app.core.events import EffectClass
 from app.core.faults import Fault, FaultKind
 from app.runtime.errors import ToolFailure, Withheld
-from app.runtime.exchange import ToolReply, ToolRequest
+from app.runtime.exchange import StatusReply, ToolReply, ToolRequest
 from app.runtime.ports import Clock
 from app.tools import redirects
 from app.tools.egress import EgressGuard, EgressRefusedError, UnresolvedError
 from app.tools.network import PinnedBackend, host_and_port
 from app.tools.present import present
 from app.tools.received import MOST_BYTES, Received, fault_of, value_of
+from app.tools.status import question, status_of
 from app.tools.templates import Outgoing, build
 
 _CONNECTIONS: Final = 200
@@ -90,14 +92,30 @@ class HttpTools:
         known = properties if isinstance(properties, Mapping) else {}
         outgoing = build(spec.http, request.arguments, known=known, secrets=self._secrets)
         flight = _Flight(outgoing.target.authority, request.may_send)
-        try:
-            async with asyncio.timeout(request.timeout_s):
-                received = await self._exchange(outgoing, request, flight)
-                return await self._reply(received, flight.host, spec.max_chars)
-        except TimeoutError:
-            message = f"{flight.host} gave no answer within {request.timeout_s:g} s."
-            fault = Fault.of(FaultKind.TIMEOUT, message, sent=flight.sent)
-            raise ToolFailure(fault) from None
+        async with _within(request.timeout_s, flight):
+            received = await self._exchange(outgoing, request, flight)
+            return await self._reply(received, flight.host, spec.max_chars)
+
+    async def check(self, request: ToolRequest) -> StatusReply:
+        """Ask the tool's status check what became of the call with this key.
+
+        Raises:
+            ToolFailure: when it gives no answer that says.
+            Withheld: when it might not be asked any more.
+
+        """
+        spec = request.spec
+        if spec.status_check is None:
+            message = f"{spec.name} has no status check."
+            raise ToolFailure(Fault.of(FaultKind.INTERNAL, message, sent=False))
+        outgoing = question(spec, spec.status_check, request.arguments, request.key, self._secrets)
+        flight = _Flight(outgoing.target.authority, request.may_send)
+        async with _within(request.timeout_s, flight):
+            received = await self._send(self._shared, outgoing, request, flight, keyed=False)
+            told = (received, flight.host, spec.max_chars, self._clock.now_us())
+            if len(received.body) > _IN_THREAD:
+                return await asyncio.to_thread(status_of, *told)
+            return status_of(*told)
 
     async def _reply(self, received: Received, host: str, max_chars: int) -> ToolReply:
         fault = fault_of(received, host, self._clock.now_us())
@@ -127,9 +145,12 @@ class HttpTools:
         outgoing: Outgoing,
         request: ToolRequest,
         flight: _Flight,
+        *,
+        keyed: bool = True,
     ) -> Received:
         try:
-            made = self._request(outgoing, request, flight)
+            key = request.key if keyed else ""
+            made = self._request(outgoing, key, request.traceparent, flight)
             response = await pool.handle_async_request(made)
             try:
                 return await _receive(response, outgoing.secrets)
@@ -150,8 +171,9 @@ class HttpTools:
             raise _failure(FaultKind.UNAVAILABLE, message, flight) from None
 
     def _request(
-        self, outgoing: Outgoing, request: ToolRequest, flight: _Flight
+        self, outgoing: Outgoing, key: str, traceparent: str, flight: _Flight
     ) -> httpcore2.Request:
+        """Return the request; one without a key has no `Idempotency-Key` (a lookup is no call)."""
         target = outgoing.target
         host, port = host_and_port(target.scheme, target.authority)
         url = httpcore2.URL(scheme=target.scheme, host=host, port=port, target=target.resource)
@@ -160,8 +182,8 @@ class HttpTools:
             "user-agent": self._agent,
             **_DEFAULTS,
             **dict(outgoing.headers),
-            "idempotency-key": request.key,
-            "traceparent": request.traceparent,
+            "idempotency-key": key,
+            "traceparent": traceparent,
         }
         if outgoing.content or outgoing.method not in {"GET", "HEAD", "DELETE"}:
             headers["content-length"] = str(len(outgoing.content))
@@ -185,6 +207,17 @@ def _pool(
         retries=0,
         network_backend=cast("httpcore2.AsyncNetworkBackend", PinnedBackend(guard)),
     )
+
+
+@asynccontextmanager
+async def _within(seconds: float, flight: _Flight) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        message = f"{flight.host} gave no answer within {seconds:g} s."
+        fault = Fault.of(FaultKind.TIMEOUT, message, sent=flight.sent)
+        raise ToolFailure(fault) from None
 
 
 async def _receive(response: httpcore2.Response, secrets: tuple[str, ...]) -> Received:

@@ -7,7 +7,7 @@ from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolKind
 from app.runtime.errors import ToolFailure, Withheld
-from app.runtime.exchange import ToolReply, ToolRequest
+from app.runtime.exchange import StatusReply, ToolReply, ToolRequest
 from app.tools.builtin import Builtins
 from app.tools.http import HttpTools
 from app.tools.present import present
@@ -43,6 +43,25 @@ class Tools:
         except Exception as error:  # a defect in one tool must not take its siblings down (C088)
             raise _internal(request, error) from error
 
+    async def check(self, request: ToolRequest) -> StatusReply:
+        """Ask the tool whether a call under this key took effect, within the timeout.
+
+        Raises:
+            ToolFailure: when it cannot be asked now, or has no status check.
+            Withheld: when it might not be asked any more.
+
+        """
+        try:
+            return await self._http.check(request)
+        except (ToolFailure, Withheld):
+            raise
+        except asyncio.CancelledError as error:
+            if _cancelled_from_outside():
+                raise
+            raise _internal(request, error) from None
+        except Exception as error:  # what breaks here must not end the session either (C088)
+            raise _internal(request, error) from error
+
     async def _dispatch(self, request: ToolRequest) -> ToolReply:
         match request.spec.kind:
             case ToolKind.HTTP:
@@ -50,6 +69,9 @@ class Tools:
             case ToolKind.BUILTIN:
                 output: Json = self._builtins.run(request.spec.name, request.arguments)
                 return present(output, request.spec.max_chars)
+            case ToolKind.CLIENT:
+                message = f"{request.spec.name} is carried out by the client, not by the service."
+                raise ToolFailure(Fault.of(FaultKind.INTERNAL, message, sent=False))
             case unreachable:
                 assert_never(unreachable)
 

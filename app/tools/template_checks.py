@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
+from app.core.canonical import Json
 from app.core.toolbox import nearest
-from app.tools.body import HttpBody
+from app.tools.body import RequestBody, StatusCheckBody
 from app.tools.errors import Problem
 from app.tools.placeholders import names, secrets, texts
 from app.tools.schema_walk import token
+from app.tools.status import KEY
 
 _SCHEME: Final = re.compile(r"https?://", re.IGNORECASE)
 _AUTHORITY: Final = re.compile(r"https?://([^/?#\\]*)", re.IGNORECASE)
@@ -33,23 +35,42 @@ _OURS: Final = frozenset(
 )
 
 
-def template_problems(http: HttpBody, known: frozenset[str]) -> Iterator[Problem]:
+def template_problems(
+    template: RequestBody, known: frozenset[str], place: str = "/http"
+) -> Iterator[Problem]:
     """Yield what cannot work in a template, given the names of the tool's parameters."""
-    yield from _url_problems(http.url)
-    yield from _unknown("/http/url", http.url, known)
-    if any(c in name for name in names(http.url) for c in "/?&#"):
-        yield Problem(
-            "/http/url", "a parameter whose name has '/', '?', '&' or '#' cannot stand here"
-        )
-    for name, value in http.headers.items():
-        yield from _header_problems(name, value, known)
-    for key, item in (http.query or {}).items():
+    at = f"{place}/url"
+    yield from _url_problems(template.url, at)
+    yield from _unknown(at, template.url, known)
+    if any(c in name for name in names(template.url) for c in "/?&#"):
+        yield Problem(at, "a parameter whose name has '/', '?', '&' or '#' cannot stand here")
+    for name, value in template.headers.items():
+        yield from _header_problems(name, value, known, f"{place}/headers/{token(name)}")
+    for key, item in (template.query or {}).items():
         for text in texts(item):
-            yield from _unknown(f"/http/query/{token(key)}", text, known)
+            yield from _unknown(f"{place}/query/{token(key)}", text, known)
 
 
-def _url_problems(url: str) -> Iterator[Problem]:
-    place = "/http/url"
+def status_check_problems(
+    check: StatusCheckBody, parameters: frozenset[str], kind: str
+) -> Iterator[Problem]:
+    """Yield why a status check cannot work, or could not tell one call from another."""
+    place = "/status_check"
+    if kind != "http":
+        yield Problem(place, f"does not belong to a tool of kind {kind!r}")
+        return
+    known = parameters | {KEY}
+    yield from template_problems(check, known, place)
+    if known.isdisjoint(used_names(check.url, check.query, check.headers, check.body)):
+        yield Problem(place, f"asks the same for every call; put {{{KEY}}} into it")
+
+
+def used_names(*templates: Json) -> set[str]:
+    """Return every name in braces in these templates."""
+    return {name for template in templates for text in texts(template) for name in names(text)}
+
+
+def _url_problems(url: str, place: str) -> Iterator[Problem]:
     if not _SCHEME.match(url):
         yield Problem(place, "must begin with http:// or https://, and not with a placeholder")
         return
@@ -77,8 +98,7 @@ def _bad_authority(url: str, authority: str) -> bool:
         return True
 
 
-def _header_problems(name: str, value: str, known: frozenset[str]) -> Iterator[Problem]:
-    place = f"/http/headers/{token(name)}"
+def _header_problems(name: str, value: str, known: frozenset[str], place: str) -> Iterator[Problem]:
     if not _HEADER_NAME.fullmatch(name):
         yield Problem(place, "is not the name of a header")
     elif name.lower() in _OURS:

@@ -105,8 +105,11 @@ def build(
     *,
     known: Collection[str],
     secrets: Mapping[str, str],
+    whole_body: bool = True,
 ) -> Outgoing:
     """Return the request that a template makes of arguments; `known` are the tool's parameters.
+
+    `whole_body`: a template without a body sends the arguments that it does not use otherwise.
 
     Raises:
         ToolFailure: when an argument does not fit its place, or a secret is not set.
@@ -119,7 +122,7 @@ def build(
     path = _path(filler, match[3])
     query = [*_query_of_url(filler, match[4]), *_query(filler, template)]
     headers, secret_headers = _headers(filler, template.headers)
-    content, content_type = _content(filler, template, dict(headers))
+    content, content_type = _content(filler, template, dict(headers), whole=whole_body)
     if content_type:
         headers.append(("content-type", content_type))
     return Outgoing(
@@ -200,13 +203,13 @@ def _headers(
 
 
 def _content(
-    filler: _Filler, template: HttpTemplate, headers: Mapping[str, str]
+    filler: _Filler, template: HttpTemplate, headers: Mapping[str, str], *, whole: bool
 ) -> tuple[bytes, str | None]:
     """Return the body, and its content type where the headers name none."""
     if template.body is not None:
         value = _value(filler, template.body)
         value = None if value is _ABSENT else value
-    elif template.method in WITH_BODY:
+    elif whole and template.method in WITH_BODY:
         value = _remaining(filler, template)
     else:
         return b"", None

@@ -10,14 +10,16 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from referencing.exceptions import Unresolvable
 
 from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
-from app.core.toolbox import ToolSpec
+from app.core.toolbox import ApprovalMode, ToolSpec
 from app.runtime.exchange import Checked
+from app.tools.approvals import MARKS, MONEY, needs_approval
 from app.tools.explain import explain
 from app.tools.hygiene import UnfitJsonError, clean_text, read_json
 from app.tools.patterns import PatternError
@@ -59,8 +61,8 @@ class Arguments:
             return Checked(None, _invalid(message), _EMPTY)
         compiled = self._of(spec)
         if len(raw) > _IN_THREAD or compiled.nodes > _MANY_NODES:
-            return await asyncio.to_thread(_check, compiled, raw)
-        return _check(compiled, raw)
+            return await asyncio.to_thread(_judged, spec, compiled, raw)
+        return _judged(spec, compiled, raw)
 
     def _of(self, spec: ToolSpec) -> _Compiled:
         """Return the validator of a version; two tenants may have the same name and number."""
@@ -82,6 +84,14 @@ class Arguments:
         return compiled
 
 
+def _judged(spec: ToolSpec, compiled: _Compiled, raw: str) -> Checked:
+    """Return the arguments, and whether a person must agree to them."""
+    checked = _check(compiled, raw)
+    if checked.arguments is None or spec.approval is ApprovalMode.NEVER:
+        return checked
+    return replace(checked, needs_approval=needs_approval(spec, checked.arguments))
+
+
 def _check(compiled: _Compiled, raw: str) -> Checked:
     try:
         value, replay = _read(raw)
@@ -96,24 +106,24 @@ def _check(compiled: _Compiled, raw: str) -> Checked:
     if not isinstance(value, dict):
         message = f"The arguments are {_kind(value)}; expected a JSON object of parameters."
         return Checked(None, _invalid(message), _EMPTY)
-    fitted = _fitted(compiled, value, len(raw))
-    if isinstance(fitted, Fault):
-        return Checked(None, fitted, replay)
-    return Checked(fitted, None, replay)
+    if compiled.nodes * len(raw) > _MOST_WORK:
+        message = f"The arguments have {len(raw):,} characters, too many for so large a schema."
+        return Checked(None, _invalid(message), replay)
+    return _fitted(compiled, value, replay)
 
 
-def _fitted(compiled: _Compiled, value: dict[str, Json], size: int) -> dict[str, Json] | Fault:
+def _fitted(compiled: _Compiled, value: dict[str, Json], replay: str | None) -> Checked:
     """Return the arguments shaped and valid, or why they are not."""
-    if compiled.nodes * size > _MOST_WORK:
-        return _invalid(f"The arguments have {size:,} characters, too many for so large a schema.")
     shaped = shape(value, compiled.schema)
     try:
         problem = explain(compiled.validator.iter_errors(shaped))
     except (Unresolvable, PatternError):  # stored by other means than a registration
-        return Fault.of(FaultKind.INTERNAL, "The tool's schema cannot be used.", sent=False)
+        fault = Fault.of(FaultKind.INTERNAL, "The tool's schema cannot be used.", sent=False)
+        return Checked(None, fault, replay)
     if isinstance(shaped, dict) and problem is None:
-        return shaped
-    return _invalid(problem or "The arguments are not an object.")
+        return Checked(shaped, None, replay)
+    said, faults = problem or ("The arguments are not an object.", ())
+    return Checked(None, _invalid(said), replay, problems=faults)
 
 
 def _read(raw: str) -> tuple[Json, str | None]:
@@ -154,22 +164,26 @@ def _kind(value: Json) -> str:
 @functools.lru_cache(maxsize=_CACHED)
 def _told(text: str) -> dict[str, Json]:
     schema: Json = json.loads(text)
-    told = _without_null_defaults(schema)
+    told = _fit_for_endpoints(schema)
     return told if isinstance(told, dict) else {}
 
 
 def provider_schema(spec: ToolSpec) -> dict[str, Json]:
     """Return the parameters as a model endpoint is told them. Not to be changed by the caller.
 
-    References are inlined at registration; what is left to take out is `"default": null`, which
-    strict endpoints refuse.
+    References are inlined at registration; what is left to take out is what strict endpoints
+    refuse: `"default": null`, and the marks that are for the service alone.
     """
     return _told(json.dumps(spec.parameters))
 
 
-def _without_null_defaults(schema: Json) -> Json:
+def _fit_for_endpoints(schema: Json) -> Json:
     if isinstance(schema, dict):
         for _, node in subschemas(schema, ""):
             if node.get("default", "") is None:
                 del node["default"]
+            for mark in MARKS & node.keys():
+                del node[mark]
+            if node.get("format") == MONEY:
+                del node["format"]
     return schema

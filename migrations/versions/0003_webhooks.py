@@ -8,7 +8,7 @@ installed, so that an upgrade which changes them is seen and gets a revision of 
 from alembic import op
 
 revision = "0003"
-down_revision = "0001"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 

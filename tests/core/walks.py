@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from app.core.effects import CallModel, CallTool, PrepareTurn
+from app.core.effects import CallModel, CallTool, CheckStatus, PrepareTurn
 from app.core.events import CallMade, EffectClass, Finish, Limits, Usage
 from app.core.faults import Fault, FaultKind
 from app.core.plan import owed
@@ -61,6 +61,8 @@ def walk(machine: Machine, draw: Callable[[st.SearchStrategy[int]], int]) -> Non
             _tool(machine, effect.call.call_id, draw)
         case PrepareTurn():
             machine.prepare()
+        case CheckStatus():
+            pass
 
 
 def _model(machine: Machine, draw: Callable[..., int]) -> None:

@@ -16,6 +16,7 @@ from app.runtime.exchange import (
     LiveEvent,
     ModelReply,
     ModelRequest,
+    StatusReply,
     ToolReply,
     ToolRequest,
 )
@@ -195,6 +196,9 @@ class FakeToolPort:
         if self.fails is not None:
             raise ToolFailure(self.fails)
         return ToolReply({"echo": dict(request.arguments)}, None)
+
+    async def check(self, request: ToolRequest) -> StatusReply:
+        raise NotImplementedError
 
 
 CALCULATE = ToolSpec("calculate", 1, ToolKind.BUILTIN, "Calculates.", {"type": "object"})

@@ -22,6 +22,8 @@ from app.core.evolve import fold, place
 from app.core.lifecycle import Phase, StopReason, status_of
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
+from app.runtime.answers import Answers
+from app.runtime.approvals import Approvals
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
@@ -30,6 +32,8 @@ from app.runtime.erasing import Erasing
 from app.runtime.exchange import LiveEvent
 from app.runtime.firing import Firing
 from app.runtime.follow import Follower
+from app.runtime.forks import Forks
+from app.runtime.past import Past
 from app.runtime.records import Facts
 from app.runtime.refusals import FieldFault, Invalid
 from app.runtime.schedules import Schedules
@@ -66,7 +70,7 @@ def parse_tool(body: dict[str, object], *, version: int, name: str | None) -> Pa
     spec = ToolSpec(
         found,
         version,
-        ToolKind.HTTP,
+        ToolKind.CLIENT if body.get("kind") == "client" else ToolKind.HTTP,
         str(body.get("description", "")),
         parameters,
         enabled=body.get("enabled") is not False,
@@ -83,6 +87,8 @@ def describe_tool(spec: ToolSpec) -> Mapping[str, object]:
         "description": spec.description,
         "parameters": dict(spec.parameters),
         "effect": spec.effect,
+        "approval": "never",
+        "status_check": None,
         "enabled": spec.enabled,
     }
 
@@ -142,6 +148,8 @@ class World:
             trace_url=lambda _: None,
         )
 
+        past = Past(clock=self.clock, codec=Keeping(self), journal=self.store)
+
         async def ready() -> Mapping[str, object]:
             return self.readiness
 
@@ -157,6 +165,25 @@ class World:
                 firing=Firing(creation=creation, sessions=sessions),
             ),
             schedule_store=self.schedules,
+            answers=Answers(clock=self.clock, sessions=sessions, tokens=tokens, past=past),
+            approvals=Approvals(
+                clock=self.clock,
+                sessions=sessions,
+                store=self.store,
+                catalog=catalog,
+                arguments=FakeArguments(),
+                tokens=tokens,
+                past=past,
+            ),
+            forks=Forks(
+                clock=self.clock,
+                sessions=sessions,
+                creation=creation,
+                prompts=FakePrompts(),
+                tokens=tokens,
+                past=past,
+                sample=lambda _: True,
+            ),
             follower=self.follower,
             store=self.store,
             journal=self.store,

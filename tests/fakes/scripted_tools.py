@@ -10,7 +10,7 @@ from app.core.canonical import Json
 from app.core.events import EffectClass, ToolRef
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolKind, ToolSpec
-from app.runtime.exchange import Checked, ToolReply, ToolRequest
+from app.runtime.exchange import Checked, StatusReply, ToolReply, ToolRequest
 
 Behaviour = Callable[[ToolRequest], Awaitable[Json]]
 
@@ -49,6 +49,7 @@ class ScriptedTools:
     delivered: Counter[str] = field(default_factory=Counter)
     done: Counter[str] = field(default_factory=Counter)
     keys: list[str] = field(default_factory=list)
+    results: dict[str, Json] = field(default_factory=dict)
     cut: int = 0
     running: int = 0
     most_running: int = 0
@@ -63,6 +64,7 @@ class ScriptedTools:
             await asyncio.sleep(self.takes_s / 2)
             output = await self.behaviours.get(name, _answer)(request)
             self.done[name] += 1
+            self.results[request.key] = output
             await asyncio.sleep(self.takes_s / 2)
         except asyncio.CancelledError:
             self.cut += 1
@@ -70,6 +72,13 @@ class ScriptedTools:
         finally:
             self.running -= 1
         return ToolReply(output, None)
+
+    async def check(self, request: ToolRequest) -> StatusReply:
+        """Say what the tool remembers of this key."""
+        await asyncio.sleep(self.takes_s / 2)
+        if request.key not in self.results:
+            return StatusReply(happened=False)
+        return StatusReply(happened=True, output=self.results[request.key])
 
 
 class FewTools:

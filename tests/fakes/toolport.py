@@ -11,10 +11,13 @@ from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import ToolFailure
-from app.runtime.exchange import Checked, ToolReply, ToolRequest
+from app.runtime.exchange import Checked, StatusReply, ToolReply, ToolRequest
 
 Answer = Fault | ToolReply | Callable[[ToolRequest], Json]
 """A fault to fail with, a reply to give, or a function that makes the output."""
+
+Status = Fault | StatusReply
+"""A fault to fail with when asked, or what the tool says of a call."""
 
 
 @dataclass(slots=True)
@@ -23,6 +26,8 @@ class FakeTools:
 
     answers: Mapping[str, Answer | Sequence[Answer]] = field(default_factory=dict)
     requests: list[ToolRequest] = field(default_factory=list)
+    statuses: Mapping[str, Status | Sequence[Status]] = field(default_factory=dict)
+    checked: list[ToolRequest] = field(default_factory=list)
 
     async def run(self, request: ToolRequest) -> ToolReply:
         """Give the next answer of the tool."""
@@ -40,6 +45,17 @@ class FakeTools:
         if isinstance(answer, ToolReply):
             return answer
         return ToolReply(answer(request), None)
+
+    async def check(self, request: ToolRequest) -> StatusReply:
+        """Give the next status of the tool; a tool without one does not know."""
+        name = request.spec.name
+        earlier = sum(1 for asked in self.checked if asked.spec.name == name)
+        self.checked.append(request)
+        said = self.statuses.get(name, StatusReply(happened=None))
+        status = said[min(earlier, len(said) - 1)] if isinstance(said, Sequence) else said
+        if isinstance(status, Fault):
+            raise ToolFailure(status)
+        return status
 
     def count(self, name: str) -> int:
         """Return how often a tool was run."""

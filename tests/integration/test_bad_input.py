@@ -242,7 +242,7 @@ async def test_a_large_schema_is_checked_beside_the_loop(ground: Ground) -> None
 
 @pytest.mark.req("API-12")
 async def test_what_is_not_built_yet_is_named_with_its_place(ground: Ground) -> None:
-    unbuilt = {"approval": "always", "result": {"select": "a"}}
+    unbuilt = {"cache_ttl_s": 5, "result": {"select": "a"}}
     for field, value in unbuilt.items():
         body = {**tool({"type": "object", "properties": {}}), field: value}
         answer = await ground.client.http.post("/v1/tools", json=body)

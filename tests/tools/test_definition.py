@@ -81,8 +81,6 @@ def test_a_name_in_the_path_stands_for_one_in_the_body() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("approval", "always"),
-        ("approval", {"when": "true"}),
         ("fallback", "other"),
         ("rules", [{"expr": "true", "message": "m"}]),
         ("result.select", {"select": "a"}),
@@ -91,7 +89,6 @@ def test_a_name_in_the_path_stands_for_one_in_the_body() -> None:
         ("cache_ttl_s", 5),
         ("concurrency", 1),
         ("per_minute", 1),
-        ("status_check", {"method": "GET", "url": "https://x.test/"}),
     ],
 )
 def test_fields_that_are_not_built_are_refused_not_ignored(field: str, value: Json) -> None:
@@ -100,7 +97,7 @@ def test_fields_that_are_not_built_are_refused_not_ignored(field: str, value: Js
     assert raised.value.field == field
 
 
-@pytest.mark.parametrize("kind", ["mcp", "openapi", "agent", "client"])
+@pytest.mark.parametrize("kind", ["mcp", "openapi", "agent"])
 def test_kinds_that_are_not_built_say_so(kind: str) -> None:
     with pytest.raises(NotSupportedYetError, match="'kind'"):
         parse({k: v for k, v in body(kind=kind).items() if k != "http"})

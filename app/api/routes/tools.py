@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Final
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -20,6 +21,11 @@ from app.api.shapes import InvokedOut, ToolChangeIn, ToolIn, ToolList, ToolOut, 
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.refusals import Conflict, NotFound
+
+_INVOKE: Final = (
+    "Really sends, also where a session would ask for approval: whoever calls this agrees to the "
+    "call. A tool that fails is an answer with an `error`."
+)
 
 
 class ToolRoutes:
@@ -85,6 +91,9 @@ class ToolRoutes:
         attempt, content = await self._read(request)
         body = checked(InvokeIn, content)
         spec = await self._found(params.tool_name(request))
+        if spec.kind is ToolKind.CLIENT:
+            detail = f"The tool {spec.name!r} is carried out by the client, not by this service."
+            raise Conflict(detail, "tool-of-client")
         traceparent = params.traceparent(request)
 
         async def run() -> Answer:
@@ -204,7 +213,7 @@ class ToolRoutes:
                 path=path + "/invoke",
                 id="invokeTool",
                 summary="Try a tool out, outside any session",
-                detail="Really sends. A tool that fails is an answer with an `error`.",
+                detail=_INVOKE,
                 endpoint=self.invoke,
                 tag="tools",
                 answers=InvokedOut,

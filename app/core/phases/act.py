@@ -8,12 +8,12 @@ from app.core.events import (
     EffectClass,
     Outcome,
     ToolAttempted,
+    ToolChecked,
     ToolFinished,
     ToolIntended,
-    VerificationAsked,
-    VerificationDecided,
 )
 from app.core.faults import (
+    FATAL,
     Fault,
     FaultClass,
     FaultKind,
@@ -25,19 +25,22 @@ from app.core.faults import (
     respond,
 )
 from app.core.ids import idempotency_key
-from app.core.inputs import ToolFaulted, ToolReturned, Verified
+from app.core.inputs import ToolFaulted, ToolReturned
 from app.core.lifecycle import Phase, StopReason
 from app.core.phases import reflect
 from app.core.phases.admit import admit, close, repeat_result
 from app.core.phases.admit import twin as twin_of
 from app.core.phases.ending import FAULT_TOKENS, close_calls, end
-from app.core.plan import in_doubt
+from app.core.phases.holding import for_people, held, wait_for_others
 from app.core.state import CallStage, OpenCall, State
 
 _UNCERTAIN = frozenset(
     {FaultKind.TIMEOUT, FaultKind.UNAVAILABLE, FaultKind.UNKNOWN_OUTCOME, FaultKind.INTERNAL}
 )
 """Faults after which nobody knows what the other side did, if anything was sent (TOOL-10)."""
+
+FIRST_CHECK_US = 1_000_000
+"""How long after such a fault the tool is asked what became of the call."""
 
 
 def begin(draft: Draft) -> None:
@@ -58,22 +61,34 @@ def begin(draft: Draft) -> None:
 
 
 def advance(draft: Draft) -> None:
-    """Give twins their results, start what may start, and go on to REFLECT when all is closed."""
+    """Give twins their results, start what may start, and go on to REFLECT when all is closed.
+
+    What only a person can move on waits until everything else of the step is over (TOOL-17).
+    """
     _close_twins(draft)
-    calls = draft.state.calls
-    if all(c.stage is CallStage.FINISHED for c in calls):
+    state = draft.state
+    over = all(c.stage is CallStage.FINISHED for c in state.calls)
+    ready = () if over else _ready(state)
+    if (over or ready) and state.phase is Phase.WAITING:
+        draft.move(Phase.ACT)
+    if over:
         reflect.after_calls(draft)
         return
-    waiting = [c for c in calls if c.stage is CallStage.PROPOSED]
-    ready = [c for c in waiting if not _blocked(draft.state, c)]
-    running = any(c.stage is CallStage.INTENDED for c in calls)
-    if not ready and not running:
-        ready = waiting[:1]  # dependencies in a circle: one has to go first
     for open_call in ready:
         call = open_call.call
-        key = idempotency_key(draft.state.session_id, call.call_id)
+        key = idempotency_key(state.session_id, call.call_id)
         arguments = call.arguments or {}
         draft.emit(ToolIntended(call.call_id, call.name, arguments, call.effect, key))
+    wait_for_others(draft)
+
+
+def _ready(state: State) -> tuple[OpenCall, ...]:
+    """Return the calls that may start now."""
+    waiting = [c for c in state.calls if c.stage is CallStage.PROPOSED and not held(state, c)]
+    ready = tuple(c for c in waiting if not _blocked(state, c))
+    if ready or any(c.stage is CallStage.INTENDED for c in state.calls) or for_people(state):
+        return ready
+    return tuple(waiting[:1])  # dependencies in a circle: one has to go first
 
 
 def _close_twins(draft: Draft) -> None:
@@ -112,7 +127,7 @@ def _blocked(state: State, open_call: OpenCall) -> bool:
 
 def returned(draft: Draft, answer: ToolReturned) -> None:
     """Close a call that succeeded."""
-    open_call = _find(draft.state, answer.call_id)
+    open_call = find(draft.state, answer.call_id)
     draft.emit(
         ToolFinished(
             answer.call_id,
@@ -136,7 +151,7 @@ def faulted(draft: Draft, failed: ToolFaulted) -> None:
 
     A `once` call that may have been sent is never tried again: its outcome is unknown (TOOL-10).
     """
-    open_call = _find(draft.state, failed.call_id)
+    open_call = find(draft.state, failed.call_id)
     call, fault = open_call.call, failed.fault
     unsafe = call.effect is EffectClass.ONCE and fault.sent
     policy = RetryPolicy(max_attempts=1 if unsafe else call.max_attempts)
@@ -148,10 +163,13 @@ def faulted(draft: Draft, failed: ToolFaulted) -> None:
         case Stop():
             _fatal(draft, open_call, fault, tokens=failed.tokens, duration_ms=failed.duration_ms)
         case ToModel():
-            if unsafe and fault.kind in _UNCERTAIN:
-                _close_unknown(draft, open_call, failed)
-            else:
+            if not (unsafe and fault.kind in _UNCERTAIN):
                 _close_failed(draft, open_call, failed)
+            elif call.checkable:
+                again = draft.at_us + FIRST_CHECK_US
+                draft.emit(ToolChecked(call.call_id, 0, fault, again))
+            else:
+                close_unknown(draft, open_call, fault, duration_ms=failed.duration_ms)
             advance(draft)
         case _:
             assert_never(response)
@@ -162,7 +180,7 @@ def _fatal(
 ) -> bool:
     """End the turn for a fault that is no matter for the model; return whether it is one."""
     fault_class = classify(fault)
-    if fault_class not in {FaultClass.SECURITY, FaultClass.UNRECOVERABLE}:
+    if fault_class not in FATAL:
         return False
     sent = open_call.stage is CallStage.INTENDED
     close(
@@ -192,57 +210,18 @@ def _close_failed(draft: Draft, open_call: OpenCall, failed: ToolFaulted) -> Non
     )
 
 
-def _close_unknown(draft: Draft, open_call: OpenCall, failed: ToolFaulted) -> None:
+def close_unknown(
+    draft: Draft, open_call: OpenCall, why: Fault, *, duration_ms: float = 0.0
+) -> None:
+    """Close a call of which nobody knows whether it happened."""
     message = (
-        f"It is not known whether {open_call.call.name} happened ({failed.fault.message}). "
-        "It is not made again; tell the user and let them check."
+        f"It is not known whether {open_call.call.name} happened ({why.message}). "
+        "It is not made again unless a person approves it; tell the user and let them check."
     )
     fault = Fault.of(FaultKind.UNKNOWN_OUTCOME, message)
-    duration = failed.duration_ms
-    close(draft, open_call, Outcome.UNKNOWN, fault, executed=True, duration_ms=duration)
+    close(draft, open_call, Outcome.UNKNOWN, fault, executed=True, duration_ms=duration_ms)
 
 
-def ask_verification(draft: Draft) -> None:
-    """Let the session wait until a person says what became of the calls in doubt."""
-    draft.move(Phase.WAITING)
-    draft.emit(VerificationAsked(tuple(c.call.call_id for c in in_doubt(draft.state))))
-
-
-def verified(draft: Draft, answer: Verified) -> None:
-    """Close a call in doubt as a person says, and go on when it was the last."""
-    open_call = _find(draft.state, answer.call_id)
-    draft.emit(VerificationDecided(answer.call_id, answer.happened, answer.output))
-    if answer.happened:
-        output = answer.output if answer.output is not None else "It happened; no output is known."
-        finished = ToolFinished(
-            answer.call_id,
-            open_call.call.name,
-            Outcome.OK,
-            output=output,
-            tokens=answer.tokens,
-            attempts=open_call.attempt,
-        )
-        draft.emit(finished)
-    else:
-        message = "It was verified that this call did not happen; you may make it again."
-        fault = Fault.of(FaultKind.UNAVAILABLE, message)
-        finished = ToolFinished(
-            answer.call_id,
-            open_call.call.name,
-            Outcome.ERROR,
-            error=fault,
-            tokens=FAULT_TOKENS,
-            attempts=open_call.attempt,
-            executed=False,
-            may_repeat=True,
-        )
-        draft.emit(finished)
-    if in_doubt(draft.state):
-        return
-    if draft.state.phase is Phase.WAITING:
-        draft.move(Phase.ACT)
-    advance(draft)
-
-
-def _find(state: State, call_id: str) -> OpenCall:
+def find(state: State, call_id: str) -> OpenCall:
+    """Return the open call with this id."""
     return next(c for c in state.calls if c.call.call_id == call_id)

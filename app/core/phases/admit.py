@@ -6,12 +6,12 @@ alone; `tool.intended` is written only for a call that is about to be sent.
 
 from app.core import guards
 from app.core.draft import Draft
-from app.core.events import EffectClass, Outcome, ToolFinished
+from app.core.events import CallMade, EffectClass, Outcome, ToolFinished
 from app.core.faults import Fault, FaultKind, Hint
 from app.core.guards import Repeat, Verdict
 from app.core.lifecycle import StopReason
 from app.core.phases.ending import FAULT_TOKENS
-from app.core.state import OpenCall, State
+from app.core.state import CallStage, OpenCall, State
 
 _ALREADY = "You already have this result; change your strategy or answer."
 _STOPS = {
@@ -43,7 +43,7 @@ def admit(draft: Draft, index: int, open_call: OpenCall) -> StopReason | None:
         fault = Fault.of(FaultKind.CONFLICT, _ALREADY)
         close(draft, open_call, Outcome.ERROR, fault, executed=False)
         return _STOPS[verdict.repeat]
-    if verdict.repeat is not Repeat.FRESH:
+    if verdict.repeat not in {Repeat.FRESH, Repeat.ONCE_UNKNOWN}:  # the latter: a person decides
         _withhold(draft, open_call, verdict)
     return None
 
@@ -63,27 +63,39 @@ def _refusal(state: State, index: int, open_call: OpenCall) -> Fault | None:
 
 
 def twin(state: State, index: int, open_call: OpenCall) -> OpenCall | None:
-    """Return the earlier call of this step that is the same action, if any (LOOP-7, TOOL-10).
+    """Return the call of this step that does for this one, if any (LOOP-7, TOOL-10).
 
-    A tool that is polled may be asked twice at once, but not where asking changes the world.
+    That is an earlier one with the same action; or a later one which was made already, where a
+    person changed the arguments. A tool that is polled may be asked twice at once, but not where
+    asking changes the world.
     """
     call = open_call.call
     if call.polling and call.effect is not EffectClass.ONCE:
         return None
-    for other in state.calls[:index]:
-        refused = other.result is not None and not other.result.executed
-        if other.call.digest == call.digest and not refused:
+    for position, other in enumerate(state.calls):
+        same = position != index and other.call.digest == call.digest
+        if same and _does_for(other, open_call, earlier=position < index):
             return other
     return None
 
 
+def _does_for(other: OpenCall, open_call: OpenCall, *, earlier: bool) -> bool:
+    """Return whether the other one is made, or its denial holds for this one as well."""
+    if other.result is None:
+        return earlier or other.stage is CallStage.INTENDED
+    if other.result.outcome is Outcome.DENIED:
+        return not open_call.approved
+    return other.result.executed
+
+
+def uncertain(state: State, call: CallMade) -> bool:
+    """Return whether the same `once` action may have happened in this turn already (TOOL-10)."""
+    return any(a.digest == call.digest and a.outcome is Outcome.UNKNOWN for a in state.once_done)
+
+
 def _withhold(draft: Draft, open_call: OpenCall, verdict: Verdict) -> None:
     earlier = verdict.earlier
-    if verdict.repeat is Repeat.ONCE_UNKNOWN:
-        message = "This action may have happened already; it is not made again. Ask the user."
-        fault = Fault.of(FaultKind.UNKNOWN_OUTCOME, message)
-        close(draft, open_call, Outcome.ERROR, fault, executed=False)
-    elif verdict.repeat is Repeat.SAME_RESULT or earlier is None:
+    if verdict.repeat is Repeat.SAME_RESULT or earlier is None:
         message = f"The last two calls of {open_call.call.name} gave the same result. {_ALREADY}"
         fault = Fault.of(FaultKind.CONFLICT, message)
         close(draft, open_call, Outcome.ERROR, fault, executed=False)

@@ -1,7 +1,7 @@
 """How a turn stops: the closing call where one can be bought, the digest elsewhere (API-9)."""
 
 from app.core import guards
-from app.core.context import assemble, digest, next_input, request_hash
+from app.core.context import assemble, digest, next_input, request_hash, steering_tokens
 from app.core.draft import Draft
 from app.core.events import (
     EffectClass,
@@ -45,7 +45,7 @@ def stop(draft: Draft, reason: StopReason, detail: str) -> None:
     """Let a guard end the turn: by a closing call from the reserve, or at once with a digest."""
     draft.emit(GuardTripped(reason.value, detail, stop_reason=reason))
     state = draft.state
-    size = next_input(state, Purpose.CLOSING)
+    size = next_input(state, Purpose.CLOSING) + steering_tokens(state)
     buys = (
         reason not in DIGEST_ONLY
         and guards.closing_affordable(state.limits, state.spent, size)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from app.core import guards
-from app.core.context import digest, next_input
+from app.core.context import digest, next_input, steering_tokens
 from app.core.draft import Draft
 from app.core.events import (
     GuardTripped,
@@ -29,7 +29,7 @@ from app.core.inputs import ModelFaulted, ModelReturned
 from app.core.lifecycle import Phase, StopReason
 from app.core.phases import act
 from app.core.phases.ending import end, stop
-from app.core.phases.observe import go_on
+from app.core.phases.observe import forbidden, go_on
 from app.core.state import State
 
 MODEL_RETRIES = RetryPolicy(max_attempts=3)
@@ -114,6 +114,9 @@ def _empty(draft: Draft, answer: ModelAnswered) -> None:
 def _conclude(draft: Draft, answer: ModelAnswered) -> None:
     draft.emit(StepFinished(0, 0, draft.state.spent.tokens))
     finish = answer.finish
+    if _steered(draft.state):
+        go_on(draft)
+        return
     if finish is None:
         if "<tool_call>" in answer.text:
             draft.emit(GuardTripped(_UNPARSED, "a tool call in plain text was not executed"))
@@ -128,6 +131,15 @@ def _conclude(draft: Draft, answer: ModelAnswered) -> None:
         return
     result = Result(finish.text, complete=finish.complete, confidence=finish.confidence)
     end(draft, StopReason.FINAL_ANSWER, result)
+
+
+def _steered(state: State) -> bool:
+    """Return whether the user said something meanwhile, so that this answer is not the last.
+
+    Where no guard lets the turn go on, it ends with this answer, and the next one takes that up.
+    """
+    more = steering_tokens(state)
+    return more > 0 and forbidden(state, next_input(state, Purpose.STEP) + more) is None
 
 
 def faulted(draft: Draft, failed: ModelFaulted) -> None:
