@@ -5,6 +5,7 @@ from starlette.types import ASGIApp
 from app.api.deps import ApiServices
 from app.api.edge import Edge
 from app.api.routes.approvals import ApprovalRoutes
+from app.api.routes.explain import ExplainRoutes
 from app.api.routes.schedules import ScheduleRoutes
 from app.api.routes.service import ServiceRoutes
 from app.api.routes.sessions import SessionRoutes
@@ -37,6 +38,7 @@ def create_api(services: ApiServices, version: str) -> Api:
         *ToolRoutes(services).operations(),
         *ScheduleRoutes(services).operations(),
         *WebhookRoutes(services).operations(),
+        *ExplainRoutes(services).operations(),
         *ServiceRoutes(services, document).operations(),
     )
     api = Api(operations, version)

@@ -13,6 +13,7 @@ from app.runtime.creation import Creation
 from app.runtime.erasing import Erasing
 from app.runtime.follow import Follower
 from app.runtime.forks import Forks
+from app.runtime.inquiry import Inquiry
 from app.runtime.ports import (
     ArgumentReader,
     Clock,
@@ -74,13 +75,14 @@ class ApiServices:
 
     creation: Creation
     sessions: Sessions
-    erasing: Erasing
-    schedules: Schedules
-    schedule_store: ScheduleStore
     answers: Answers
     approvals: Approvals
     forks: Forks
+    erasing: Erasing
+    schedules: Schedules
+    schedule_store: ScheduleStore
     follower: Follower
+    inquiry: Inquiry
     store: SessionStore
     journal: JournalStore
     keyring: Keyring

@@ -31,9 +31,9 @@ _LIMIT: Document = {"type": "integer", "minimum": 1, "maximum": MOST_LIMIT}
 _KEY: Document = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
 
 SESSION_ID = _parameter("path", "id", {"type": "string"}, "The session's id.")
-SCHEDULE_ID = _parameter("path", "id", {"type": "string"}, "The schedule's id.")
 APPROVAL_ID = _parameter("path", "id", {"type": "string"}, "The approval's id.")
 SESSION = query("session", {"type": "string"}, "Of this session.")
+SCHEDULE_ID = _parameter("path", "id", {"type": "string"}, "The schedule's id.")
 TOOL_NAME = _parameter("path", "name", {"type": "string"}, "The tool's name.")
 WEBHOOK_ID = _parameter("path", "id", {"type": "string"}, "The webhook's id.")
 DELIVERY_ID = _parameter("path", "delivery", {"type": "string"}, "The delivery's id.")
@@ -62,3 +62,7 @@ FOLLOW = query(
 STATUS = query("status", {"type": "string", "enum": [s.value for s in Status]}, "Of this status.")
 AGENT = query("agent", {"type": "string"}, "Of this agent.")
 TOOL = query("tool", {"type": "string"}, "With this tool.")
+AT_SEQ = query(
+    "at_seq", {"type": "integer", "minimum": 1}, "The event after which; else the last one."
+)
+OF_SESSION = query("session", {"type": "string"}, "This session only.")

@@ -17,8 +17,8 @@ _BEYOND: Final = 10**_DIGITS
 _MOST_KEY: Final = 255
 _MOST_FILTER: Final = 256
 _SESSION_ID: Final = re.compile(r"ses_[0-9A-Za-z_-]{1,60}")
-_SCHEDULE_ID: Final = re.compile(r"sch_[0-9A-Za-z_-]{1,60}")
 _APPROVAL_ID: Final = re.compile(r"apr_[0-9A-Za-z_-]{1,120}")
+_SCHEDULE_ID: Final = re.compile(r"sch_[0-9A-Za-z_-]{1,60}")
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
@@ -38,19 +38,6 @@ def session_id(request: Request) -> str:
     return found
 
 
-def schedule_id(request: Request) -> str:
-    """Return the schedule's id in the path.
-
-    Raises:
-        NotFound: when no schedule can have it.
-
-    """
-    found = str(request.path_params["id"])
-    if _SCHEDULE_ID.fullmatch(found) is None:
-        raise NotFound("schedule", clean_text(found[:80]))
-    return found
-
-
 def approval_id(request: Request) -> str:
     """Return the approval's id in the path.
 
@@ -61,6 +48,19 @@ def approval_id(request: Request) -> str:
     found = str(request.path_params["id"])
     if _APPROVAL_ID.fullmatch(found) is None:
         raise NotFound("approval", clean_text(found[:80]))
+    return found
+
+
+def schedule_id(request: Request) -> str:
+    """Return the schedule's id in the path.
+
+    Raises:
+        NotFound: when no schedule can have it.
+
+    """
+    found = str(request.path_params["id"])
+    if _SCHEDULE_ID.fullmatch(found) is None:
+        raise NotFound("schedule", clean_text(found[:80]))
     return found
 
 
@@ -98,6 +98,20 @@ def after_seq(request: Request) -> int | None:
     number = _number(text)
     if number is None:
         raise bad_parameter("/query/after", "after must be a sequence number, 0 or more")
+    return number
+
+
+def seq(request: Request, name: str) -> int | None:
+    """Return the number of an event, None when not given.
+
+    Raises:
+        HttpProblem: when it is not a whole number.
+
+    """
+    text = request.query_params.get(name)
+    number = None if text is None else _number(text)
+    if text is not None and number is None:
+        raise bad_parameter(f"/query/{name}", f"{name} must be the number of an event, from 1 on")
     return number
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, RootModel, model_validator
 
-from app.api.schemas import Body, Name, SessionIn, Text
+from app.api.schemas import Body, MessageIn, Name, SessionIn, Text
 from app.api.shapes import Json, ReceiptOut, SessionOut, Shape, Time
 from app.core.events import Policy
 from app.runtime.refusals import FieldFault, Invalid, NotSupported
@@ -89,10 +89,9 @@ class ScheduleIn(Body):
                 moved = (replace(e, pointer=f"/session{e.pointer}") for e in refused.errors)
                 raise NotSupported(refused.detail, *moved) from refused
             return self.session.wanted()
+        message = MessageIn(text=self.message or "", when_busy=self.when_busy)
         return Spoken(
-            session_id=self.session_id or "",
-            text=self.message or "",
-            policy=Policy(self.when_busy),
+            session_id=self.session_id or "", text=message.text, policy=Policy(self.when_busy)
         )
 
 

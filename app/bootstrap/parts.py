@@ -7,9 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from app import __version__
-from app.api.app import Application, create_app
-from app.api.deps import ApiServices, Auth
-from app.bootstrap.edges import CountedPrompts, Readiness, Scraped, parse_tool
+from app.bootstrap.edges import CountedPrompts
 from app.bootstrap.side import Masking, Side
 from app.core.ids import mint
 from app.live.hot import RedisHotStates
@@ -20,32 +18,24 @@ from app.providers.config import ModelConfig
 from app.providers.models_file import ModelsFileError, load_models
 from app.providers.registry import Models
 from app.providers.tokens import TokenCounter
-from app.runtime.answers import Answers
-from app.runtime.approvals import Approvals
+from app.runtime.auditor import Auditor
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
-from app.runtime.creation import Creation
 from app.runtime.driver import Desk
-from app.runtime.erasing import Erasing
-from app.runtime.firing import Firing
 from app.runtime.follow import Follower
-from app.runtime.forks import Forks
 from app.runtime.lease import Lease
-from app.runtime.past import Past
 from app.runtime.perform import Performer
 from app.runtime.recovery import Recovery
-from app.runtime.schedules import Schedules
-from app.runtime.sessions import Sessions
 from app.runtime.worker import Worker, WorkerOptions
 from app.runtime.writer import JournalWriter
 from app.settings import Settings, SettingsError
+from app.storage.audit import PostgresAudit
 from app.storage.codec import JsonCodec
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
 from app.storage.keys import MasterKeys, parse_keys
 from app.storage.listen import Listener, notify
-from app.storage.schedules import PostgresSchedules
 from app.storage.sessions import PostgresSessions
 from app.storage.tools import PostgresTools
 from app.storage.workers import PostgresWorkers
@@ -54,7 +44,6 @@ from app.telemetry.masking import Masker
 from app.telemetry.observer import TelemetryObserver
 from app.telemetry.opening import TelemetryConfig, open_observer
 from app.tools.builtin import BUILTINS, Builtins
-from app.tools.definition import describe
 from app.tools.egress import EgressGuard
 from app.tools.http import HttpTools
 from app.tools.outgoing import OutgoingPosts
@@ -128,101 +117,15 @@ class Parts:
             options=WorkerOptions(slots=settings.worker_slots, drain_s=settings.drain_s),
         )
 
-    def creation(self) -> Creation:
-        """Return the use case that creates sessions."""
-        return Creation(
+    def auditor(self) -> Auditor:
+        """Return what looks at the invariants all the time."""
+        return Auditor(
             clock=self.clock,
-            codec=self.codec,
-            keyring=self.keyring,
-            store=PostgresSessions(self.engine),
-            hub=self.hub,
-            models=self.models,
-            catalog=self.catalog,
-            prompts=self.prompts,
-            tokens=self.tokens,
-            limits=self.settings.limits,
-            sample=self.observer.sample,
-            trace_url=self.observer.trace_url,
-        )
-
-    def sessions(self) -> Sessions:
-        """Return the use cases of sessions that exist."""
-        return Sessions(
-            clock=self.clock,
-            keyring=self.keyring,
-            store=PostgresSessions(self.engine),
-            workers=PostgresWorkers(self.engine),
-            hub=self.hub,
-            follower=self.follower,
-            models=self.models,
-            tokens=self.tokens,
-            lease_s=self.settings.lease_s,
-            trace_url=self.observer.trace_url,
-        )
-
-    def _schedules(self, firing: Firing) -> Schedules:
-        return Schedules(
-            clock=self.clock,
-            keyring=self.keyring,
-            store=PostgresSchedules(self.engine),
-            sessions=PostgresSessions(self.engine),
-            firing=firing,
-        )
-
-    def api(self, worker: Worker | None, draining: asyncio.Event) -> Application:
-        """Return the HTTP application of this process."""
-        settings = self.settings
-        creation, sessions = self.creation(), self.sessions()
-        store = PostgresSessions(self.engine)
-        past = Past(clock=self.clock, codec=self.codec, journal=PostgresJournal(self.engine))
-        key = settings.admin_key
-        services = ApiServices(
-            creation=creation,
-            sessions=sessions,
-            erasing=Erasing(clock=self.clock, store=store, sessions=sessions),
-            schedules=self._schedules(Firing(creation=creation, sessions=sessions)),
-            schedule_store=PostgresSchedules(self.engine),
-            answers=Answers(clock=self.clock, sessions=sessions, tokens=self.tokens, past=past),
-            approvals=Approvals(
-                clock=self.clock,
-                sessions=sessions,
-                store=store,
-                catalog=self.catalog,
-                arguments=self.arguments,
-                tokens=self.tokens,
-                past=past,
-            ),
-            forks=Forks(
-                clock=self.clock,
-                sessions=sessions,
-                creation=creation,
-                prompts=self.prompts,
-                tokens=self.tokens,
-                past=past,
-                sample=self.observer.sample,
-            ),
-            follower=self.follower,
-            store=store,
-            journal=PostgresJournal(self.engine),
-            keyring=self.keyring,
-            clock=self.clock,
-            catalog=self.catalog,
-            tool_store=PostgresTools(self.engine),
-            tool_port=self.tools,
-            argument_reader=self.arguments,
-            parse_tool=parse_tool,
-            describe_tool=describe,
-            models=self.models,
-            webhooks=self.side.webhooks(),
+            audit=PostgresAudit(self.engine),
             observer=self.observer,
-            ready=Readiness(self.engine, self.link, worker, draining).report,
-            metrics=Scraped(self.observer.metrics, self.link, worker).render,
-            auth=Auth(settings.auth_on, None if key is None else key.get_secret_value()),
-            version=__version__,
-            body_limit=settings.body_limit,
-            draining=draining,
+            every_s=self.settings.audit_s,
+            tell=self.observer.metrics.violations,
         )
-        return create_app(services)
 
 
 async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:

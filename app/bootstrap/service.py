@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from app.api.app import Application
+from app.bootstrap.cases import Cases
 from app.bootstrap.edges import schema_lacking
 from app.bootstrap.parts import open_parts
 from app.bootstrap.timed import timed
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
+from app.runtime.auditor import Auditor
 from app.runtime.follow import Follower
 from app.runtime.worker import Worker
 from app.settings import Loaded, Settings, SettingsError, load
@@ -28,7 +30,7 @@ GC_YOUNG: Final = 20_000
 GC_OLDER: Final = 20
 
 
-def settings_for(purpose: Literal["serve", "migrate", "dev"]) -> Loaded:
+def settings_for(purpose: Literal["serve", "migrate", "fsck", "dev"]) -> Loaded:
     """Read the settings.
 
     Raises:
@@ -37,8 +39,8 @@ def settings_for(purpose: Literal["serve", "migrate", "dev"]) -> Loaded:
     """
     loaded = load()
     faults = loaded.serve_faults() if purpose == "serve" else []
-    if purpose == "migrate" and loaded.settings.database_url is None:
-        faults = ["`migrate` needs SUREFOOT_DATABASE_URL"]
+    if purpose in {"migrate", "fsck"} and loaded.settings.database_url is None:
+        faults = [f"`{purpose}` needs SUREFOOT_DATABASE_URL"]
     if faults:
         raise SettingsError(faults)
     return loaded
@@ -53,6 +55,7 @@ class Service:
     app: Application | None
     worker: Worker | None
     jobs: JobQueue | None
+    auditor: Auditor | None
     draining: asyncio.Event
     _engine: Engine
     _hub: RedisHub
@@ -67,6 +70,8 @@ class Service:
             group.create_task(self._hub.run())
             group.create_task(self._follower.run())
             group.create_task(self._listener.run())
+            if self.auditor is not None:
+                group.create_task(self.auditor.run())
 
     async def _warn_of_eviction(self) -> None:
         """Say once that this Redis drops hot states at will, where it does."""
@@ -120,12 +125,14 @@ async def open_service(loaded: Loaded, role: Role) -> AsyncIterator[Service]:
         draining = asyncio.Event()
         _spare_the_collector()
         worker = None if role == "api" else parts.worker()
+        cases = Cases(parts)
         yield Service(
             settings=settings,
             observer=parts.observer,
-            app=None if role == "worker" else parts.api(worker, draining),
+            app=None if role == "worker" else cases.application(worker, draining),
             worker=worker,
-            jobs=None if worker is None else parts.side.queue(timed(parts)),
+            jobs=None if worker is None else parts.side.queue(timed(cases)),
+            auditor=None if role == "api" else parts.auditor(),
             draining=draining,
             _engine=parts.engine,
             _hub=parts.hub,

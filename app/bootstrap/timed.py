@@ -2,27 +2,27 @@
 
 from typing import Final
 
-from app.bootstrap.parts import Parts
+from app.bootstrap.cases import Cases
 from app.runtime.firing import Firing, Scheduling
 from app.runtime.jobs import SideJob
 from app.runtime.retention import Keeping, Retention
 from app.storage.retention import PostgresRetention
 from app.storage.schedules import PostgresSchedules
-from app.storage.sessions import PostgresSessions
 
 DAY_S: Final = 86_400.0
 
 
-def timed(parts: Parts) -> tuple[SideJob, ...]:
+def timed(cases: Cases) -> tuple[SideJob, ...]:
     """Return the side jobs of a worker process that go by the clock."""
+    parts = cases.parts
     settings, log = parts.settings, parts.observer.log
     days = settings.retention_days
     return (
         Scheduling(
             keyring=parts.keyring,
             store=PostgresSchedules(parts.engine),
-            sessions=PostgresSessions(parts.engine),
-            firing=Firing(creation=parts.creation(), sessions=parts.sessions()),
+            sessions=cases.store,
+            firing=Firing(creation=cases.creation, sessions=cases.sessions),
             log=log,
         ),
         Retention(

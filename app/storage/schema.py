@@ -88,6 +88,15 @@ Index(
 Index("sessions_timer", SESSIONS.c.timer_at, postgresql_where=text("timer_at is not null"))
 Index("sessions_ended", SESSIONS.c.ended_at, postgresql_where=text("ended_at is not null"))
 Index("sessions_owner", SESSIONS.c.owner, postgresql_where=text("owner is not null"))
+Index(
+    "sessions_suspect",
+    SESSIONS.c.created_at,
+    postgresql_where=text(
+        "(owner is null and wake_at is null and timer_at is null and (status = 'active'"
+        " or inbox_head > inbox_seen or (status = 'waiting' and pending_kind is null)))"
+        " or inbox_seen > inbox_head"
+    ),
+)
 
 EVENTS: Final = Table(
     "events",
@@ -169,6 +178,8 @@ TOOLS: Final = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("spec", Text, nullable=False),
     Column("created_at", _TIME, nullable=False),
+    Column("min_version", Integer, nullable=False, server_default="1"),
+    Column("full_spec", Text),
 )
 
 TOOL_HEADS: Final = Table(

@@ -22,7 +22,10 @@ from app.runtime.exchange import (
 )
 from app.runtime.ports import SessionCipher
 from app.runtime.records import WrappedKey
+from app.runtime.sealing import Sealer
 from app.runtime.views import rfc3339
+from app.storage.chain import ChainWalk
+from app.storage.codec import JsonCodec
 
 
 class PlainCipher:
@@ -59,6 +62,20 @@ class PlainKeyring:
 
     def open_record(self, sealed: bytes) -> bytes:
         return sealed.removeprefix(b"sealed:")
+
+
+class PlainChains:
+    """Chains of the plain keyring."""
+
+    def __init__(self, keyring: PlainKeyring) -> None:
+        self._keyring = keyring
+
+    def walk(self, session_id: str, key: WrappedKey) -> ChainWalk:
+        try:
+            cipher = self._keyring.unwrap(session_id, key)
+        except Erased:
+            return ChainWalk(PlainCipher(), None)
+        return ChainWalk(cipher, Sealer(JsonCodec(), cipher).open)
 
 
 class JsonOnlyCodec:
@@ -154,7 +171,9 @@ class FakePrompts:
         return PromptRef(name, 1, "0" * 64, 10)
 
     def text(self, name: str, version: int) -> str:
-        raise NotImplementedError
+        if version != 1:
+            raise LookupError(name)
+        return f"You are the {name}."
 
 
 class FakeTokens:

@@ -11,6 +11,7 @@ from app.core.events import ToolRef
 from app.core.lifecycle import PendingKind
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import StoreUnavailable
+from app.runtime.findings import Finding
 from app.runtime.idempotency import GONE
 from app.runtime.records import (
     Append,
@@ -203,6 +204,29 @@ class FakeStore:
             return False
         self.gone.add(key)
         return True
+
+
+class FakeAudit:
+    """Sees nothing wrong; what is asked of rows and chains goes to the store."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self._store = store
+
+    async def after(self, session_id: str, limit: int) -> list[str]:
+        return sorted(key for key in self._store.rows if key > session_id)[:limit]
+
+    async def newest(self, limit: int) -> list[str]:
+        return sorted(self._store.rows, reverse=True)[:limit]
+
+    async def row(self, session_id: str) -> SessionRow | None:
+        return self._store.rows.get(session_id)
+
+    async def check(self, ids: Sequence[str], events: int) -> list[Finding]:
+        del ids, events
+        return []
+
+    async def suspects(self) -> list[Finding]:
+        return []
 
 
 class FakeLocked:

@@ -25,6 +25,7 @@ from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.answers import Answers
 from app.runtime.approvals import Approvals
 from app.runtime.catalog import Catalog
+from app.runtime.checkup import Checkup
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
 from app.runtime.deliveries import ping
@@ -33,6 +34,7 @@ from app.runtime.exchange import LiveEvent
 from app.runtime.firing import Firing
 from app.runtime.follow import Follower
 from app.runtime.forks import Forks
+from app.runtime.inquiry import Inquiry
 from app.runtime.past import Past
 from app.runtime.records import Facts
 from app.runtime.refusals import FieldFault, Invalid
@@ -41,6 +43,7 @@ from app.runtime.sealing import DELTA_CONTEXT, Sealer
 from app.runtime.sessions import Sessions
 from app.runtime.views import facts_of, view_of
 from app.runtime.webhooks import Courier, Webhooks
+from app.storage.codec import JsonCodec
 from tests.fakes.api_ports import (
     CALCULATE,
     FakeArguments,
@@ -51,10 +54,11 @@ from tests.fakes.api_ports import (
     FakeToolPort,
     JsonOnlyCodec,
     KeepingObserver,
+    PlainChains,
     PlainCipher,
     PlainKeyring,
 )
-from tests.fakes.api_store import FakeStore
+from tests.fakes.api_store import FakeAudit, FakeStore
 from tests.fakes.schedules import MemorySchedules
 from tests.fakes.webhooks import FakePoster, MemoryWebhooks, readable
 
@@ -156,15 +160,6 @@ class World:
         return ApiServices(
             creation=creation,
             sessions=sessions,
-            erasing=Erasing(clock=self.clock, store=self.store, sessions=sessions),
-            schedules=Schedules(
-                clock=self.clock,
-                keyring=keyring,
-                store=self.schedules,
-                sessions=self.store,
-                firing=Firing(creation=creation, sessions=sessions),
-            ),
-            schedule_store=self.schedules,
             answers=Answers(clock=self.clock, sessions=sessions, tokens=tokens, past=past),
             approvals=Approvals(
                 clock=self.clock,
@@ -184,7 +179,17 @@ class World:
                 past=past,
                 sample=lambda _: True,
             ),
+            erasing=Erasing(clock=self.clock, store=self.store, sessions=sessions),
+            schedules=Schedules(
+                clock=self.clock,
+                keyring=keyring,
+                store=self.schedules,
+                sessions=self.store,
+                firing=Firing(creation=creation, sessions=sessions),
+            ),
+            schedule_store=self.schedules,
             follower=self.follower,
+            inquiry=self._inquiry(keyring),
             store=self.store,
             journal=self.store,
             keyring=keyring,
@@ -210,6 +215,22 @@ class World:
             version="0.0.0",
             body_limit=self.body_limit,
             draining=self.draining,
+        )
+
+    def _inquiry(self, keyring: PlainKeyring) -> Inquiry:
+        checkup = Checkup(
+            audit=FakeAudit(self.store), chains=PlainChains(keyring), journal=self.store
+        )
+        return Inquiry(
+            clock=self.clock,
+            codec=JsonCodec(),
+            keyring=keyring,
+            store=self.store,
+            workers=self.store,
+            journal=self.store,
+            prompts=FakePrompts(),
+            checkup=checkup,
+            version="0.0.0",
         )
 
     @asynccontextmanager
