@@ -46,7 +46,7 @@ _BEGINNINGS = (
     (r"select pg_notify\(\$1, \$2\)", "queue of side jobs"),
     (r"set |listen |with recursive typeinfo_tree|select current_setting", "connection"),
     (r"select .* from unnest\(\$1::text\[\], \$2::bigint\[\]\) as a", "read short journals"),
-    (r"select t.spec from tool_heads", "tools"),
+    (r"select case when t.min_version <= .* from tool_heads", "tools"),
 )
 
 
