@@ -7,7 +7,7 @@ are taken out of what is shown: tool output and model text are not ours, and a t
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 Record = Mapping[str, object]
@@ -67,3 +67,12 @@ def seconds(at: object) -> float | None:
         return datetime.fromisoformat(text(at)).timestamp()
     except ValueError:
         return None
+
+
+def moment(us: int) -> str:
+    """Return microseconds since 1970 as a time to the second; what no clock has as it came."""
+    try:
+        shown = datetime.fromtimestamp(us / 1e6, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(us)
+    return f"{shown:%Y-%m-%dT%H:%M:%S}Z"
