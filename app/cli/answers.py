@@ -11,7 +11,7 @@ from app.cli.client import Service
 from app.cli.options import AsJson, Detach, Follow, OneJson, SessionId, json_of, target
 from app.cli.outcome import EXIT_CODES, CliError
 from app.cli.sessions import path_of, watch, words_of
-from app.cli.values import Record, brief, clean, compact, integer, text
+from app.cli.values import Record, brief, clean, compact, integer, moment, text
 from app.cli.views import console_for_output, note, write_line
 
 ApprovalId = Annotated[str, typer.Argument(metavar="APR", help="The approval's id (apr_…).")]
@@ -49,7 +49,7 @@ def approvals(
     for one in found:
         call = f"{brief(one.get('name'), 64)} {brief(one.get('arguments'))}"
         cells = brief(one.get("id"), 80), brief(one.get("status"), 20)
-        table.add_row(*map(Text, (*cells, brief(one.get("expires_at"), 20), call)))
+        table.add_row(*map(Text, (*cells, clean(moment(one.get("expires_at"))), call)))
     console_for_output().print(table)
 
 

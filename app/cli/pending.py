@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from app.cli.client import Service, command
-from app.cli.values import Record, brief, clean, compact, record, records, text
+from app.cli.values import Record, brief, clean, compact, moment, record, records, text
 
 
 def asked(session_id: str, pending: Record, service: Service) -> str:
@@ -38,7 +38,8 @@ def _wants_result(call: Record, pending: Record) -> bool:
 
 
 def _approval(approval_id: str, approval: Record, surefoot: str) -> Iterator[str]:
-    until = f" until {brief(approval['expires_at'], 20)}" if approval.get("expires_at") else ""
+    expires = moment(approval.get("expires_at"))
+    until = f" until {clean(expires)}" if expires else ""
     yield f"Allow the call or not{until}; --arguments JSON allows it with other arguments:"
     yield f"  {surefoot} approve {approval_id}"
     yield f"  {surefoot} deny {approval_id} --message WHY"

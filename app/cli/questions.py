@@ -9,7 +9,7 @@ _ARGUMENTS = 160
 def approval_requested(data: Record) -> str:
     """Tell which call needs an approval, and its id."""
     call = f"{brief(data.get('name'), 64)} {brief(data.get('arguments'), _ARGUMENTS)}"
-    until = moment(integer(data.get("expires_at_us")))
+    until = moment(data.get("expires_at_us"))
     return f"{call} needs an approval: {brief(data.get('approval_id'), 80)}, until {until}"
 
 

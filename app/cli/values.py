@@ -69,10 +69,11 @@ def seconds(at: object) -> float | None:
         return None
 
 
-def moment(us: int) -> str:
-    """Return microseconds since 1970 as a time to the second; what no clock has as it came."""
+def moment(at: object) -> str:
+    """Return a time to the second: of RFC 3339, or of microseconds since 1970; else as it came."""
+    us = seconds(at) if isinstance(at, str) else number(at) / 1e6
     try:
-        shown = datetime.fromtimestamp(us / 1e6, UTC)
+        shown = datetime.fromtimestamp(us or 0, UTC)
     except (ValueError, OverflowError, OSError):
-        return str(us)
-    return f"{shown:%Y-%m-%dT%H:%M:%S}Z"
+        return text(at)
+    return f"{shown:%Y-%m-%dT%H:%M:%S}Z" if us else text(at)

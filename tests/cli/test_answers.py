@@ -42,7 +42,7 @@ async def test_approvals_are_listed(service: FakeService, surefoot: Surefoot) ->
     service.answers["GET /v1/approvals"] = [Answer(200, page) for page in pages]
     ran = await surefoot("approvals")
     assert " ".join(ran.out.split()).endswith(
-        f'{APR} pending 2025-12-16T07:00:00… pay {{"amount":5}}'
+        f'{APR} pending 2025-12-16T07:00:00Z pay {{"amount":5}}'
     )
     service.answers["GET /v1/approvals"] = [Answer(200, {"data": [APPROVAL], "next": None})]
     ran = await surefoot("approvals", "--session", "ses_1", "--json")
