@@ -206,7 +206,15 @@ async def _run_by_older(upgrade: Upgrade, task: str) -> Json:
     return shown
 
 
-@pytest.mark.req("TOOL-17")
+async def _created(client: Client, key: str) -> str:
+    """Return the session that this key creates, whoever was asked first."""
+    headers = {"idempotency-key": key}
+    answer = await client.http.post("/v1/sessions", json={"task": "hello"}, headers=headers)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+@pytest.mark.req("API-11", "TOOL-17")
 async def test_the_older_release_leaves_alone_what_it_cannot_read(
     stacks: Stacks, older: Path
 ) -> None:
@@ -215,6 +223,7 @@ async def test_the_older_release_leaves_alone_what_it_cannot_read(
         before, slow = upgrade.before, upgrade.tools.hold_before("slow")
         await upgrade.migrate()
         now, worker = await upgrade.newer()
+        assert await _created(before, "once") == await _created(now, "once")
         await now.register(_transfer(upgrade), CLIENT_TOOL)
         running = await now.create("go", limits=PLENTY)
         await slow.reached()
