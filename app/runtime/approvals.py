@@ -199,8 +199,11 @@ class Approvals:
         checked = await self.arguments.read(spec, as_text(dict(decided.arguments)))
         if checked.arguments is None:
             message = "They cannot be read." if checked.fault is None else checked.fault.message
-            fault = FieldFault("/arguments", message)
-            raise Invalid("The changed arguments are not what the tool takes.", fault)
+            faults = [
+                FieldFault(f"/arguments{problem.pointer}", problem.message)
+                for problem in checked.problems
+            ] or [FieldFault("/arguments", message)]
+            raise Invalid("The changed arguments are not what the tool takes.", *faults)
         note = f"A person changed the arguments of this call to {as_text(checked.arguments)}."
         return replace(
             given,

@@ -112,7 +112,10 @@ class HttpTools:
         flight = _Flight(outgoing.target.authority, request.may_send)
         async with _within(request.timeout_s, flight):
             received = await self._send(self._shared, outgoing, request, flight, keyed=False)
-            return status_of(received, flight.host, spec.max_chars, self._clock.now_us())
+            told = (received, flight.host, spec.max_chars, self._clock.now_us())
+            if len(received.body) > _IN_THREAD:
+                return await asyncio.to_thread(status_of, *told)
+            return status_of(*told)
 
     async def _reply(self, received: Received, host: str, max_chars: int) -> ToolReply:
         fault = fault_of(received, host, self._clock.now_us())

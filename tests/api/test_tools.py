@@ -60,6 +60,15 @@ async def test_built_ins_stay(client: httpx2.AsyncClient) -> None:
         assert (answer.status_code, answer.json()["type"]) == (409, "/problems/tool-built-in")
 
 
+async def test_a_tool_of_the_client_cannot_be_tried_out_here(
+    client: httpx2.AsyncClient, world: World
+) -> None:
+    await client.post("/v1/tools", json={**TOOL, "kind": "client"})
+    answer = await client.post("/v1/tools/get_weather/invoke", json={"arguments": {"city": "a"}})
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/tool-of-client")
+    assert world.tool_port.requests == []
+
+
 @pytest.mark.req("API-5")
 async def test_dry_run(client: httpx2.AsyncClient, world: World) -> None:
     await client.post("/v1/tools", json=TOOL)

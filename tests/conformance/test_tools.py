@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.core.events import EffectClass, ToolRef
-from app.core.toolbox import HttpTemplate, ToolKind, ToolSpec
+from app.core.toolbox import ApprovalMode, HttpTemplate, ToolKind, ToolSpec
 from tests.conformance.conftest import Stores
 
 PLAIN = ToolSpec("now", 0, ToolKind.BUILTIN, "The time.", {"type": "object"})
@@ -25,6 +25,9 @@ FULL = ToolSpec(
     serial_group="g",
     enabled=False,
     alias="w",
+    approval=ApprovalMode.RULE,
+    approval_when="args.n > 1",
+    status_check=HttpTemplate("GET", "http://x/{idempotency_key}"),
 )
 
 

@@ -21,6 +21,15 @@ async def _say(client: Client, session: str, words: str, policy: str) -> Json:
     return await client.post(f"/v1/sessions/{session}/messages", body, expect=202)
 
 
+async def _received(client: Client, session: str) -> None:
+    """Wait until the owner has taken the message up: it may come after a step, or before."""
+
+    async def received() -> bool:
+        return "message.received" in seen(await client.events(session))
+
+    await until(received, timeout_s=20)
+
+
 class Steps:
     """A model that calls `slow` for the first question, and says what it was told last."""
 
@@ -39,6 +48,7 @@ async def test_a_steering_message_comes_after_the_results_of_the_step(stacks: St
         await hold.reached()
         receipt = await _say(scene.client, session, "in French please", "steer")
         assert receipt["receipt"] == "steered"
+        await _received(scene.client, session)
         hold.release()
         ended = await scene.client.reached(session, "completed")
         assert ended["result"]["text"] == "I heard: in French please"
@@ -60,6 +70,7 @@ async def test_a_message_that_steers_a_final_answer_is_answered_in_the_same_turn
         session = await scene.client.create("begin")
         await hold.reached()
         await _say(scene.client, session, "and the rest?", "steer")
+        await _received(scene.client, session)
         hold.release()
         ended = await scene.client.reached(session, "completed")
         assert (ended["result"]["text"], ended["turn"]) == ("I heard: and the rest?", 1)
@@ -130,7 +141,7 @@ async def test_nothing_that_was_accepted_is_lost_whatever_the_policy(stacks: Sta
 
         async def rested() -> bool:
             shown = await scene.client.session(session)
-            return shown["status"] == "completed"
+            return bool(shown["status"] == "completed")
 
         await until(rested, timeout_s=60)
         events = await scene.client.events(session)

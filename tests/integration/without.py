@@ -50,7 +50,7 @@ def _fence_at_the_first_byte() -> None:
 
 
 def _doubt_of_the_ledger() -> None:
-    _replace(plan, "_in_flight", lambda c: c.stage is CallStage.INTENDED)
+    _replace(plan, "in_flight", lambda c: c.stage is CallStage.INTENDED)
 
 
 def _reading_back() -> None:

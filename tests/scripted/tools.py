@@ -42,6 +42,7 @@ class ScriptedTools:
         self.received: list[Delivery] = []
         self.deliveries: Counter[str] = Counter()
         self.effects: dict[str, dict[str, Any]] = {}
+        self.asked: Counter[str] = Counter()
 
     @property
     def root(self) -> str:
@@ -55,6 +56,10 @@ class ScriptedTools:
     def hold_after(self, tool: str) -> Hold:
         """Stop this tool's calls after the effect, before the answer."""
         return self._after.setdefault(tool, Hold())
+
+    def status_check(self) -> dict[str, Any]:
+        """Return the `status_check` of a tool here; `asked` counts its questions by key."""
+        return {"url": f"{self.root}/status/{{idempotency_key}}"}
 
     async def called(self, times: int = 1) -> None:
         """Return once this many calls have come."""
@@ -123,6 +128,9 @@ class ScriptedTools:
     def _report(self, what: str, key: str) -> bytes:
         if what == "status":
             report: dict[str, Any] = {"happened": key in self.effects}
+            if key in self.effects:
+                report["output"] = self.effects[key]
+            self.asked[key] += 1
         else:
             report = {"deliveries": dict(self.deliveries), "effects": self.effects}
         return response(200, json.dumps(report).encode())
