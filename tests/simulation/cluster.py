@@ -314,7 +314,7 @@ class Cluster:
         if not self.redis.up:
             self.redis.come_up()
         for process in self.processes:
-            process.fuse = 0
+            process.fuse, process.trap = 0, None
             self.thaw(process)
         while len(self.workers) < 2:
             self.start_worker()
