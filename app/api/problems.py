@@ -8,7 +8,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from app.runtime.errors import KeyMissing, LiveUnavailable, PortError, StoreUnavailable
+from app.runtime.errors import KeyMissing, LiveUnavailable, PortError, StoreUnavailable, Tampered
 from app.runtime.refusals import (
     Conflict,
     FieldFault,
@@ -44,10 +44,13 @@ TITLES: Final[Mapping[str, str]] = {
     "key-missing": "This process lacks an encryption key",
     "internal-error": "Something went wrong on our side",
     "session-not-found": "There is no such session",
+    "schedule-not-found": "There is no such schedule",
     "tool-not-found": "There is no such tool",
     "session-busy": "The session is busy",
     "session-ended": "The session takes no message any more",
     "session-erased": "The content of the session was erased",
+    "session-unreadable": "The content of the session cannot be read here",
+    "journal-too-long": "The session is too long for this in one request",
     "limits-not-raised": "The limits that stopped the turn still hold",
     "not-resumable": "There is nothing to resume",
     "resume-pending": "The turn is being resumed already",
@@ -60,7 +63,8 @@ TITLES: Final[Mapping[str, str]] = {
     "approval-expired": "The approval has expired",
     "approval-superseded": "The turn went on or ended without this approval",
     "approval-hash-mismatch": "The approval is for other arguments",
-    "session-unreadable": "The journal of the session is not as it was written",
+    "webhook-not-found": "There is no such webhook",
+    "delivery-not-found": "There is no such delivery",
     "tool-exists": "There is a tool of this name already",
     "tool-built-in": "A built-in tool cannot be changed",
     "tool-of-client": "The client carries this tool out",
@@ -132,6 +136,9 @@ def _port(error: PortError) -> HttpProblem | None:
         case KeyMissing():
             detail = f"{error} Whoever runs this has to add it to SUREFOOT_ENCRYPTION_KEYS."
             return _unavailable("key-missing", detail)
+        case Tampered():
+            detail = f"{error} It was changed, or sealed with another key than this process has."
+            return HttpProblem(HTTPStatus.CONFLICT, "session-unreadable", detail)
         case _:
             return None
 

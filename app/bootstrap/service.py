@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from app.api.app import Application
+from app.bootstrap.cases import Cases
 from app.bootstrap.edges import schema_lacking
 from app.bootstrap.parts import open_parts
+from app.bootstrap.timed import timed
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
+from app.runtime.auditor import Auditor
 from app.runtime.follow import Follower
 from app.runtime.worker import Worker
 from app.settings import Loaded, Settings, SettingsError, load
 from app.storage.engine import Engine
+from app.storage.jobs import JobQueue
 from app.storage.listen import Listener
 from app.telemetry.observer import TelemetryObserver
 
@@ -26,7 +30,7 @@ GC_YOUNG: Final = 20_000
 GC_OLDER: Final = 20
 
 
-def settings_for(purpose: Literal["serve", "migrate", "dev"]) -> Loaded:
+def settings_for(purpose: Literal["serve", "migrate", "fsck", "dev"]) -> Loaded:
     """Read the settings.
 
     Raises:
@@ -35,8 +39,8 @@ def settings_for(purpose: Literal["serve", "migrate", "dev"]) -> Loaded:
     """
     loaded = load()
     faults = loaded.serve_faults() if purpose == "serve" else []
-    if purpose == "migrate" and loaded.settings.database_url is None:
-        faults = ["`migrate` needs SUREFOOT_DATABASE_URL"]
+    if purpose in {"migrate", "fsck"} and loaded.settings.database_url is None:
+        faults = [f"`{purpose}` needs SUREFOOT_DATABASE_URL"]
     if faults:
         raise SettingsError(faults)
     return loaded
@@ -50,6 +54,8 @@ class Service:
     observer: TelemetryObserver
     app: Application | None
     worker: Worker | None
+    jobs: JobQueue | None
+    auditor: Auditor | None
     draining: asyncio.Event
     _engine: Engine
     _hub: RedisHub
@@ -64,6 +70,8 @@ class Service:
             group.create_task(self._hub.run())
             group.create_task(self._follower.run())
             group.create_task(self._listener.run())
+            if self.auditor is not None:
+                group.create_task(self.auditor.run())
 
     async def _warn_of_eviction(self) -> None:
         """Say once that this Redis drops hot states at will, where it does."""
@@ -72,13 +80,18 @@ class Service:
             self.observer.log("redis.evicts", level="warning", detail=warning)
 
     async def work(self) -> None:
-        """Run sessions, once the database has this release's schema, until `stop` and the drain."""
-        if self.worker is not None and await self._schema_came():
+        """Run sessions and side jobs, once the schema is there, until `stop` and the drain."""
+        if self.worker is None or self.jobs is None or not await self._schema_came():
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.jobs.run())
             await self.worker.run()
 
     def stop(self) -> None:
         """Let `work` hand its sessions over and return; from here on the process is not ready."""
         self.draining.set()
+        if self.jobs is not None:
+            self.jobs.stop()
         if self.worker is not None:
             if self.worker.owned:
                 detail = f"waiting for running steps, up to {self.settings.drain_s:g} s"
@@ -112,11 +125,14 @@ async def open_service(loaded: Loaded, role: Role) -> AsyncIterator[Service]:
         draining = asyncio.Event()
         _spare_the_collector()
         worker = None if role == "api" else parts.worker()
+        cases = Cases(parts)
         yield Service(
             settings=settings,
             observer=parts.observer,
-            app=None if role == "worker" else parts.api(worker, draining),
+            app=None if role == "worker" else cases.application(worker, draining),
             worker=worker,
+            jobs=None if worker is None else parts.side.queue(timed(cases)),
+            auditor=None if role == "api" else parts.auditor(),
             draining=draining,
             _engine=parts.engine,
             _hub=parts.hub,

@@ -1,4 +1,4 @@
-"""`dev`, `serve`, `migrate`, `settings`: what runs in this process instead of over HTTP."""
+"""`dev`, `serve`, `migrate`, `fsck`, `settings`: what runs in this process instead of over HTTP."""
 
 import importlib
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Role(StrEnum):
     WORKER = "worker"
 
 
-def _run(name: str, *args: object, module: str = "app.main") -> typer.Exit:
+def _run(name: str, *args: object, module: str = "app.main", **options: object) -> typer.Exit:
     """Run a function of a server process and return how to leave with its code.
 
     The one place of the command line that imports late: the service takes several times longer to
@@ -39,7 +39,7 @@ def _run(name: str, *args: object, module: str = "app.main") -> typer.Exit:
     found: Callable[..., int] = getattr(importlib.import_module(module), name)
     wrong: type[Exception] = importlib.import_module("app.settings").SettingsError
     try:
-        return typer.Exit(found(*args))
+        return typer.Exit(found(*args, **options))
     except wrong as error:
         todo = getattr(error, "todo", "`surefoot settings` shows what is set.")
         raise CliError(str(error), todo=todo) from None
@@ -68,6 +68,20 @@ def serve(
 def migrate() -> None:
     """Bring the database at SUREFOOT_DATABASE_URL to the newest schema."""
     raise _run("migrate")
+
+
+def fsck(
+    *,
+    session: Annotated[
+        str | None, typer.Option(metavar="SES", help="Look at this session only.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only what the database shows without keys.")
+    ] = False,
+    as_json: OneJson = False,
+) -> None:
+    """Check every session in the database; say what does not hold and what to do. 1 if any."""
+    raise _run("fsck", session, module="app.bootstrap.fsck", as_json=as_json, quick=quick)
 
 
 def settings(*, as_json: OneJson = False) -> None:
@@ -102,5 +116,5 @@ def _table(shown: Record) -> Table:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (dev, serve, migrate, settings):
+    for command in (dev, serve, migrate, fsck, settings):
         app.command()(command)

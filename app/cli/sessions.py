@@ -95,8 +95,8 @@ def resume(
         total_timeout=total_timeout,
     )
     with target(context).connect() as service:
-        session = service.get(_path(session_id))
-        service.post(f"{_path(session_id)}/resume", {"limits": limits} if limits else {})
+        session = service.get(path_of(session_id))
+        service.post(f"{path_of(session_id)}/resume", {"limits": limits} if limits else {})
         after = integer(session.get("last_seq"))
         watch(service, session, after=after, shown=follow, as_json=as_json)
 
@@ -105,8 +105,8 @@ def trace(context: typer.Context, session_id: SessionId, *, as_json: OneJson = F
     """Show everything a session did: its turns and steps as a tree, tokens as a table."""
     console = console_for_output()
     with target(context).connect() as service:
-        session = service.get(_path(session_id))
-        events = list(service.pages(f"{_path(session_id)}/events", after=0))
+        session = service.get(path_of(session_id))
+        events = list(service.pages(f"{path_of(session_id)}/events", after=0))
     if as_json:
         write_line(console, compact({"session": session, "events": events}))
     else:
@@ -117,7 +117,7 @@ def cancel(context: typer.Context, session_id: SessionId, *, as_json: OneJson = 
     """Cancel what a session is doing, and wait until it has settled."""
     console = console_for_output()
     with target(context).connect() as service:
-        session = service.post(f"{_path(session_id)}/cancel", {})
+        session = service.post(f"{path_of(session_id)}/cancel", {})
     if as_json:
         write_line(console, compact(session))
     else:
@@ -142,8 +142,8 @@ def verify(
     if output is not None:
         body["output"] = _json(output)
     with target(context).connect() as service:
-        session = service.get(_path(session_id))
-        service.post(f"{_path(session_id)}/verifications", body)
+        session = service.get(path_of(session_id))
+        service.post(f"{path_of(session_id)}/verifications", body)
         after = integer(session.get("last_seq"))
         watch(service, session, after=after, shown=follow, as_json=as_json)
 
@@ -191,7 +191,7 @@ def _pinned(session: Record) -> Text:
     return Text("".join(f" · {part}" for part in parts if part), style="dim")
 
 
-def _path(session_id: str) -> str:
+def path_of(session_id: str) -> str:
     """Return a session's path; an id that would change the path is no id."""
     if not session_id.replace("_", "").replace("-", "").isalnum():
         raise CliError(f"{session_id!r} is no session id.", todo="Ids look like ses_0198….")

@@ -167,6 +167,8 @@ class SessionRow:
     parent: str | None
     metadata: bytes | None
     view: bytes | None
+    timer_at_us: int | None = None
+    claims: int = 0
 
     @property
     def status(self) -> Status:

@@ -143,4 +143,6 @@ def session_of(row: Record) -> SessionRow:
         parent=row["parent"],
         metadata=row["metadata"],
         view=row["view"],
+        timer_at_us=maybe_us(row["timer_at"]),
+        claims=row["claims"],
     )

@@ -4,7 +4,7 @@ Children are looked up once and kept; labels whose values come from users are bo
 tenant can make the number of series grow without end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import (
@@ -147,6 +147,14 @@ class Metrics:
         self.loop_lag = gauge(names.M_LOOP_LAG, "Seconds the event loop was late.")
         self.sessions_owned = gauge(names.M_OWNED, "Sessions this process owns.")
         self.redis_up = gauge(names.M_REDIS_UP, "Whether Redis answers.")
+        text = "Sessions that break an invariant, as this process's auditor saw them last."
+        labels = names.METRICS[names.M_VIOLATIONS]
+        self._violations = Gauge(names.M_VIOLATIONS, text, labels, registry=registry)
+
+    def violations(self, counted: Mapping[str, int]) -> None:
+        """Say how many sessions break each invariant."""
+        for invariant, count in counted.items():
+            self._violations.labels(invariant).set(count)
 
     def telemetry_error(self) -> None:
         """Count a commit that could not be observed."""

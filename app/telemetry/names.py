@@ -128,6 +128,7 @@ M_OWNED: Final = "surefoot_sessions_owned"
 M_SPANS_DROPPED: Final = "surefoot_spans_dropped"
 M_TELEMETRY_ERRORS: Final = "surefoot_telemetry_errors"
 M_REDIS_UP: Final = "surefoot_redis_up"
+M_VIOLATIONS: Final = "surefoot_invariant_violations"
 
 METRICS: Final[dict[str, tuple[str, ...]]] = {
     OPERATION_DURATION: (L_OPERATION, L_PROVIDER, L_MODEL, L_ERROR),
@@ -149,5 +150,6 @@ METRICS: Final[dict[str, tuple[str, ...]]] = {
     M_SPANS_DROPPED: ("reason",),
     M_TELEMETRY_ERRORS: (),
     M_REDIS_UP: (),
+    M_VIOLATIONS: ("invariant",),
 }
 """Every metric and its labels (counters get `_total` from the client library)."""

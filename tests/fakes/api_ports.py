@@ -10,7 +10,7 @@ from app.core.events import Event, ModelRef, PhaseEntered, PromptRef
 from app.core.faults import Fault, FaultKind
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
-from app.runtime.errors import ToolFailure
+from app.runtime.errors import Erased, ToolFailure
 from app.runtime.exchange import (
     Checked,
     LiveEvent,
@@ -22,7 +22,10 @@ from app.runtime.exchange import (
 )
 from app.runtime.ports import SessionCipher
 from app.runtime.records import WrappedKey
+from app.runtime.sealing import Sealer
 from app.runtime.views import rfc3339
+from app.storage.chain import ChainWalk
+from app.storage.codec import JsonCodec
 
 
 class PlainCipher:
@@ -49,6 +52,8 @@ class PlainKeyring:
         return WrappedKey("k1", session_id.encode()), PlainCipher()
 
     def unwrap(self, session_id: str, key: WrappedKey) -> SessionCipher:
+        if not key.wrapped:
+            raise Erased(session_id)
         assert key.wrapped == session_id.encode()
         return PlainCipher()
 
@@ -57,6 +62,20 @@ class PlainKeyring:
 
     def open_record(self, sealed: bytes) -> bytes:
         return sealed.removeprefix(b"sealed:")
+
+
+class PlainChains:
+    """Chains of the plain keyring."""
+
+    def __init__(self, keyring: PlainKeyring) -> None:
+        self._keyring = keyring
+
+    def walk(self, session_id: str, key: WrappedKey) -> ChainWalk:
+        try:
+            cipher = self._keyring.unwrap(session_id, key)
+        except Erased:
+            return ChainWalk(PlainCipher(), None)
+        return ChainWalk(cipher, Sealer(JsonCodec(), cipher).open)
 
 
 class JsonOnlyCodec:
@@ -152,7 +171,9 @@ class FakePrompts:
         return PromptRef(name, 1, "0" * 64, 10)
 
     def text(self, name: str, version: int) -> str:
-        raise NotImplementedError
+        if version != 1:
+            raise LookupError(name)
+        return f"You are the {name}."
 
 
 class FakeTokens:

@@ -11,6 +11,8 @@ from app.core.events import ToolRef
 from app.core.lifecycle import PendingKind
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import StoreUnavailable
+from app.runtime.findings import Finding
+from app.runtime.idempotency import GONE
 from app.runtime.records import (
     Append,
     Appended,
@@ -122,6 +124,9 @@ class FakeStore:
             self.records[record.tenant, record.key] = record
         return found
 
+    def take(self, record: Remember) -> bool:
+        return self.records.setdefault((record.tenant, record.key), record) is record
+
     async def finish_remembering(self, record: Remember) -> None:
         self.records[record.tenant, record.key] = record
 
@@ -201,6 +206,29 @@ class FakeStore:
         return True
 
 
+class FakeAudit:
+    """Sees nothing wrong; what is asked of rows and chains goes to the store."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self._store = store
+
+    async def after(self, session_id: str, limit: int) -> list[str]:
+        return sorted(key for key in self._store.rows if key > session_id)[:limit]
+
+    async def newest(self, limit: int) -> list[str]:
+        return sorted(self._store.rows, reverse=True)[:limit]
+
+    async def row(self, session_id: str) -> SessionRow | None:
+        return self._store.rows.get(session_id)
+
+    async def check(self, ids: Sequence[str], events: int) -> list[Finding]:
+        del ids, events
+        return []
+
+    async def suspects(self) -> list[Finding]:
+        return []
+
+
 class FakeLocked:
     """A locked row."""
 
@@ -223,6 +251,13 @@ class FakeLocked:
 
     async def wake(self) -> None:
         self._store.rows[self.row.id] = replace(self.row, waking=True)
+
+    async def erase(self) -> None:
+        key = replace(self.row.key, wrapped=b"")
+        self._store.rows[self.row.id] = replace(self.row, key=key, metadata=None, view=None)
+        for name, record in self._store.records.items():
+            if record.session_id == self.row.id:
+                self._store.records[name] = replace(record, body_hash=b"", status=GONE, body=b"")
 
     async def recall(self, key: str) -> Remembered | None:
         return await self._store.recall(self.row.tenant, key)
