@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast check format openapi migrate bench requirements lock upgrade audit docs diagram clean
+.PHONY: help setup run test test-fast simulate check format openapi migrate bench requirements lock upgrade audit docs diagram clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ test: setup ## run every test, with coverage (100 % on app/core, 90 % overall) a
 
 test-fast: setup ## run the tests that are not marked slow, without coverage
 	$(BIN)/pytest -m 'not slow' $(PYTEST_ARGS)
+
+# SEEDS=1000 FROM=0 bound it; SEED=1234 plays one run and prints its trace, PLANT=name one with a planted fault.
+simulate: setup ## play 100,000 runs of the deterministic simulation, or one: make simulate SEED=1234
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100000) --from $(or $(FROM),0)) $(if $(PLANT),--plant $(PLANT))
 
 check: setup ## lint, formatting, types, layers, dependencies, spelling, size budgets
 	$(BIN)/ruff check .

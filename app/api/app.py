@@ -6,11 +6,13 @@ from app.api.deps import ApiServices
 from app.api.edge import Edge
 from app.api.routes.approvals import ApprovalRoutes
 from app.api.routes.explain import ExplainRoutes
+from app.api.routes.schedules import ScheduleRoutes
 from app.api.routes.service import ServiceRoutes
 from app.api.routes.sessions import SessionRoutes
 from app.api.routes.tools import ToolRoutes
 from app.api.routes.trace import TraceRoutes
 from app.api.routes.verbs import VerbRoutes
+from app.api.routes.webhooks import WebhookRoutes
 from app.api.routing import Api, Document
 
 Application = ASGIApp
@@ -34,6 +36,8 @@ def create_api(services: ApiServices, version: str) -> Api:
         *VerbRoutes(services).operations(),
         *ApprovalRoutes(services).operations(),
         *ToolRoutes(services).operations(),
+        *ScheduleRoutes(services).operations(),
+        *WebhookRoutes(services).operations(),
         *ExplainRoutes(services).operations(),
         *ServiceRoutes(services, document).operations(),
     )

@@ -10,6 +10,7 @@ from app.runtime.answers import Answers
 from app.runtime.approvals import Approvals
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation
+from app.runtime.erasing import Erasing
 from app.runtime.follow import Follower
 from app.runtime.forks import Forks
 from app.runtime.inquiry import Inquiry
@@ -24,7 +25,10 @@ from app.runtime.ports import (
     ToolPort,
     ToolStore,
 )
+from app.runtime.schedule_records import ScheduleStore
+from app.runtime.schedules import Schedules
 from app.runtime.sessions import Sessions
+from app.runtime.webhooks import Webhooks
 
 TENANT: Final = "default"
 """Whose everything is, until keys are resources."""
@@ -74,6 +78,9 @@ class ApiServices:
     answers: Answers
     approvals: Approvals
     forks: Forks
+    erasing: Erasing
+    schedules: Schedules
+    schedule_store: ScheduleStore
     follower: Follower
     inquiry: Inquiry
     store: SessionStore
@@ -87,6 +94,7 @@ class ApiServices:
     parse_tool: ToolParser
     describe_tool: Callable[[ToolSpec], Mapping[str, object]]
     models: ModelPort
+    webhooks: Webhooks
     observer: Observer
     ready: Callable[[], Awaitable[Mapping[str, object]]]
     metrics: Callable[[], bytes]

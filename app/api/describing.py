@@ -3,6 +3,7 @@
 from app.api.params import DEFAULT_LIMIT, MOST_LIMIT
 from app.api.routing import Document
 from app.core.lifecycle import Status
+from app.runtime.webhooks import DeliveryStatus
 
 
 def _parameter(where: str, name: str, schema: Document, text: str) -> Document:
@@ -32,7 +33,13 @@ _KEY: Document = {"type": "string", "minLength": 1, "maxLength": 255, "pattern":
 SESSION_ID = _parameter("path", "id", {"type": "string"}, "The session's id.")
 APPROVAL_ID = _parameter("path", "id", {"type": "string"}, "The approval's id.")
 SESSION = query("session", {"type": "string"}, "Of this session.")
+SCHEDULE_ID = _parameter("path", "id", {"type": "string"}, "The schedule's id.")
 TOOL_NAME = _parameter("path", "name", {"type": "string"}, "The tool's name.")
+WEBHOOK_ID = _parameter("path", "id", {"type": "string"}, "The webhook's id.")
+DELIVERY_ID = _parameter("path", "delivery", {"type": "string"}, "The delivery's id.")
+DELIVERY_STATUS = query(
+    "status", {"type": "string", "enum": [s.value for s in DeliveryStatus]}, "Of this status."
+)
 LIMIT = query("limit", {**_LIMIT, "default": DEFAULT_LIMIT}, "How many at most.")
 AFTER = query("after", {"type": "string"}, "The `next` of the page before.")
 AFTER_SEQ = query(

@@ -18,6 +18,7 @@ _MOST_KEY: Final = 255
 _MOST_FILTER: Final = 256
 _SESSION_ID: Final = re.compile(r"ses_[0-9A-Za-z_-]{1,60}")
 _APPROVAL_ID: Final = re.compile(r"apr_[0-9A-Za-z_-]{1,120}")
+_SCHEDULE_ID: Final = re.compile(r"sch_[0-9A-Za-z_-]{1,60}")
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
@@ -47,6 +48,19 @@ def approval_id(request: Request) -> str:
     found = str(request.path_params["id"])
     if _APPROVAL_ID.fullmatch(found) is None:
         raise NotFound("approval", clean_text(found[:80]))
+    return found
+
+
+def schedule_id(request: Request) -> str:
+    """Return the schedule's id in the path.
+
+    Raises:
+        NotFound: when no schedule can have it.
+
+    """
+    found = str(request.path_params["id"])
+    if _SCHEDULE_ID.fullmatch(found) is None:
+        raise NotFound("schedule", clean_text(found[:80]))
     return found
 
 
@@ -108,8 +122,22 @@ def after_session(request: Request) -> str | None:
         HttpProblem: when it is none that a list has given.
 
     """
+    return _cursor(request, _SESSION_ID)
+
+
+def after_schedule(request: Request) -> str | None:
+    """Return the cursor of a list of schedules.
+
+    Raises:
+        HttpProblem: when it is none that a list has given.
+
+    """
+    return _cursor(request, _SCHEDULE_ID)
+
+
+def _cursor(request: Request, shape: re.Pattern[str]) -> str | None:
     text = request.query_params.get("after")
-    if text is not None and _SESSION_ID.fullmatch(text) is None:
+    if text is not None and shape.fullmatch(text) is None:
         raise bad_parameter("/query/after", "after must be the `next` of an earlier page")
     return text
 

@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from app.api.pointers import pointer_within
+from app.runtime.creation import Wanted
 from app.runtime.refusals import FieldFault, Invalid, NotSupported
 
 _MOST_SECONDS: Final = 7 * 24 * 3600
@@ -101,6 +102,17 @@ class SessionIn(Body):
             "/on_disconnect": self.on_disconnect != "continue",
         }
         refuse_unbuilt(asked)
+
+    def wanted(self, traceparent: str | None = None) -> Wanted:
+        """Return what the use case takes."""
+        return Wanted(
+            task=self.task,
+            model=self.model,
+            tools=None if self.tools is None else tuple(self.tools),
+            limits=None if self.limits is None else self.limits.given(),
+            metadata=self.metadata,
+            traceparent=traceparent,
+        )
 
 
 class MessageIn(Body):

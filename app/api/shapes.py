@@ -101,6 +101,9 @@ class SessionOut(Shape):
     updated_at: Time
     ended_at: Time | None
     metadata: dict[str, str]
+    erased: Annotated[
+        bool, Field(description="Present and true when the content was erased on request.")
+    ] = False
     unreadable: Annotated[
         bool,
         Field(description="Present and true when the stored content cannot be opened here."),

@@ -7,9 +7,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from app import __version__
-from app.api.app import Application, create_app
-from app.api.deps import ApiServices, Auth
-from app.bootstrap.edges import CountedPrompts, Readiness, Scraped, parse_tool
+from app.bootstrap.edges import CountedPrompts
+from app.bootstrap.side import Masking, Side
 from app.core.ids import mint
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
@@ -19,28 +18,19 @@ from app.providers.config import ModelConfig
 from app.providers.models_file import ModelsFileError, load_models
 from app.providers.registry import Models
 from app.providers.tokens import TokenCounter
-from app.runtime.answers import Answers
-from app.runtime.approvals import Approvals
 from app.runtime.auditor import Auditor
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
-from app.runtime.checkup import Checkup
 from app.runtime.clock import SystemClock
-from app.runtime.creation import Creation
 from app.runtime.driver import Desk
 from app.runtime.follow import Follower
-from app.runtime.forks import Forks
-from app.runtime.inquiry import Inquiry
 from app.runtime.lease import Lease
-from app.runtime.past import Past
 from app.runtime.perform import Performer
 from app.runtime.recovery import Recovery
-from app.runtime.sessions import Sessions
 from app.runtime.worker import Worker, WorkerOptions
 from app.runtime.writer import JournalWriter
 from app.settings import Settings, SettingsError
 from app.storage.audit import PostgresAudit
-from app.storage.chain import Chains
 from app.storage.codec import JsonCodec
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
@@ -50,12 +40,13 @@ from app.storage.sessions import PostgresSessions
 from app.storage.tools import PostgresTools
 from app.storage.workers import PostgresWorkers
 from app.telemetry.logs import LogConfig, route_stdlib
+from app.telemetry.masking import Masker
 from app.telemetry.observer import TelemetryObserver
 from app.telemetry.opening import TelemetryConfig, open_observer
 from app.tools.builtin import BUILTINS, Builtins
-from app.tools.definition import describe
 from app.tools.egress import EgressGuard
 from app.tools.http import HttpTools
+from app.tools.outgoing import OutgoingPosts
 from app.tools.runner import Tools
 from app.tools.templates import secrets_from
 from app.tools.validation import Arguments, provider_schema
@@ -82,6 +73,7 @@ class Parts:
     arguments: Arguments
     catalog: Catalog
     follower: Follower
+    side: Side
 
     def worker(self) -> Worker:
         """Return the worker of this process."""
@@ -135,107 +127,6 @@ class Parts:
             tell=self.observer.metrics.violations,
         )
 
-    def _inquiry(self, store: PostgresSessions) -> Inquiry:
-        journal = PostgresJournal(self.engine)
-        checkup = Checkup(
-            audit=PostgresAudit(self.engine),
-            chains=Chains(self.keyring, self.codec),
-            journal=journal,
-        )
-        return Inquiry(
-            clock=self.clock,
-            codec=self.codec,
-            keyring=self.keyring,
-            store=store,
-            workers=PostgresWorkers(self.engine),
-            journal=journal,
-            prompts=self.prompts,
-            checkup=checkup,
-            version=__version__,
-        )
-
-    def _creation(self, store: PostgresSessions) -> Creation:
-        return Creation(
-            clock=self.clock,
-            codec=self.codec,
-            keyring=self.keyring,
-            store=store,
-            hub=self.hub,
-            models=self.models,
-            catalog=self.catalog,
-            prompts=self.prompts,
-            tokens=self.tokens,
-            limits=self.settings.limits,
-            sample=self.observer.sample,
-            trace_url=self.observer.trace_url,
-        )
-
-    def _sessions(self, store: PostgresSessions) -> Sessions:
-        return Sessions(
-            clock=self.clock,
-            keyring=self.keyring,
-            store=store,
-            workers=PostgresWorkers(self.engine),
-            hub=self.hub,
-            follower=self.follower,
-            models=self.models,
-            tokens=self.tokens,
-            lease_s=self.settings.lease_s,
-            trace_url=self.observer.trace_url,
-        )
-
-    def api(self, worker: Worker | None, draining: asyncio.Event) -> Application:
-        """Return the HTTP application of this process."""
-        settings = self.settings
-        store = PostgresSessions(self.engine)
-        creation, sessions = self._creation(store), self._sessions(store)
-        past = Past(clock=self.clock, codec=self.codec, journal=PostgresJournal(self.engine))
-        key = settings.admin_key
-        services = ApiServices(
-            creation=creation,
-            sessions=sessions,
-            answers=Answers(clock=self.clock, sessions=sessions, tokens=self.tokens, past=past),
-            approvals=Approvals(
-                clock=self.clock,
-                sessions=sessions,
-                store=store,
-                catalog=self.catalog,
-                arguments=self.arguments,
-                tokens=self.tokens,
-                past=past,
-            ),
-            forks=Forks(
-                clock=self.clock,
-                sessions=sessions,
-                creation=creation,
-                prompts=self.prompts,
-                tokens=self.tokens,
-                past=past,
-                sample=self.observer.sample,
-            ),
-            follower=self.follower,
-            inquiry=self._inquiry(store),
-            store=store,
-            journal=PostgresJournal(self.engine),
-            keyring=self.keyring,
-            clock=self.clock,
-            catalog=self.catalog,
-            tool_store=PostgresTools(self.engine),
-            tool_port=self.tools,
-            argument_reader=self.arguments,
-            parse_tool=parse_tool,
-            describe_tool=describe,
-            models=self.models,
-            observer=self.observer,
-            ready=Readiness(self.engine, self.link, worker, draining).report,
-            metrics=Scraped(self.observer.metrics, self.link, worker).render,
-            auth=Auth(settings.auth_on, None if key is None else key.get_secret_value()),
-            version=__version__,
-            body_limit=settings.body_limit,
-            draining=draining,
-        )
-        return create_app(services)
-
 
 async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:
     """Open every adapter, each closed again by the stack."""
@@ -261,48 +152,75 @@ async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:
     models = Models(_models(settings), clock=clock, schema_of=provider_schema, log=observer.log)
     stack.push_async_callback(models.close)
     await tokens.warm({ref.encoding for ref in models.names()})
-    tools = Tools(
-        http=HttpTools(
-            guard=EgressGuard(allow=settings.egress_allow),
-            secrets=secrets_from(os.environ),
-            clock=clock,
-            version=__version__,
-        ),
-        builtins=Builtins(clock=clock),
+    guard = EgressGuard(allow=settings.egress_allow)
+    tools = _open_tools(clock, guard, stack)
+    catalog = Catalog(store=PostgresTools(engine), builtins=BUILTINS, tokens=tokens, clock=clock)
+    keyring = MasterKeys(parse_keys(_secret(settings.encryption_keys)))
+    listen_dsn = _secret(settings.listen_database_url or settings.database_url)
+    side = Side(
+        settings=settings,
+        engine=engine,
+        clock=clock,
+        keyring=keyring,
+        catalog=catalog,
+        posts=_open_posts(settings, clock, guard, stack),
+        masking=Masking(Masker(_secrets(settings))),
+        listen_dsn=listen_dsn,
+        log=observer.log,
     )
-    stack.push_async_callback(tools.aclose)
-    listen_url = settings.listen_database_url or settings.database_url
     return Parts(
         settings=settings,
         clock=clock,
         codec=JsonCodec(),
-        keyring=MasterKeys(parse_keys(_secret(settings.encryption_keys))),
+        keyring=keyring,
         engine=engine,
         link=link,
         hub=hub,
         hot=RedisHotStates(link),
-        listener=Listener(_secret(listen_url), hub.nudged, clock=clock),
+        listener=Listener(listen_dsn, hub.nudged, clock=clock),
         observer=observer,
         models=models,
         tokens=tokens,
         prompts=CountedPrompts(PackagedPrompts(), tokens),
         tools=tools,
         arguments=Arguments(),
-        catalog=Catalog(store=PostgresTools(engine), builtins=BUILTINS, tokens=tokens, clock=clock),
+        catalog=catalog,
         follower=Follower(journal=journal, hub=hub, clock=clock, ping_s=settings.stream_ping_s),
+        side=side,
     )
+
+
+def _open_tools(clock: SystemClock, guard: EgressGuard, stack: AsyncExitStack) -> Tools:
+    secrets = secrets_from(os.environ)
+    http = HttpTools(guard=guard, secrets=secrets, clock=clock, version=__version__)
+    tools = Tools(http=http, builtins=Builtins(clock=clock))
+    stack.push_async_callback(tools.aclose)
+    return tools
+
+
+def _open_posts(
+    settings: Settings, clock: SystemClock, guard: EgressGuard, stack: AsyncExitStack
+) -> OutgoingPosts:
+    timeout_s = settings.webhook_timeout_s
+    posts = OutgoingPosts(guard=guard, clock=clock, version=__version__, timeout_s=timeout_s)
+    stack.push_async_callback(posts.aclose)
+    return posts
 
 
 def _open_observer(
     settings: Settings, clock: SystemClock, stack: AsyncExitStack
 ) -> TelemetryObserver:
-    secrets = (*settings.secrets(), *secrets_from(os.environ).values())
-    log = LogConfig(clock.now_us, settings.log_level, settings.log_format, secrets)
+    log = LogConfig(clock.now_us, settings.log_level, settings.log_format, _secrets(settings))
     route_stdlib(log, sys.stderr.buffer)
     config = TelemetryConfig(environ=os.environ, log=log, jaeger_url=settings.jaeger_url)
     observer = open_observer(config, sys.stderr.buffer)
     stack.push_async_callback(asyncio.to_thread, observer.close)
     return observer
+
+
+def _secrets(settings: Settings) -> tuple[str, ...]:
+    """Return every secret value that this process knows, for masks."""
+    return (*settings.secrets(), *secrets_from(os.environ).values())
 
 
 def _secret(value: object) -> str:

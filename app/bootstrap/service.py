@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from app.api.app import Application
+from app.bootstrap.cases import Cases
 from app.bootstrap.edges import schema_lacking
 from app.bootstrap.parts import open_parts
+from app.bootstrap.timed import timed
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
 from app.runtime.auditor import Auditor
@@ -18,6 +20,7 @@ from app.runtime.follow import Follower
 from app.runtime.worker import Worker
 from app.settings import Loaded, Settings, SettingsError, load
 from app.storage.engine import Engine
+from app.storage.jobs import JobQueue
 from app.storage.listen import Listener
 from app.telemetry.observer import TelemetryObserver
 
@@ -51,6 +54,7 @@ class Service:
     observer: TelemetryObserver
     app: Application | None
     worker: Worker | None
+    jobs: JobQueue | None
     auditor: Auditor | None
     draining: asyncio.Event
     _engine: Engine
@@ -76,13 +80,18 @@ class Service:
             self.observer.log("redis.evicts", level="warning", detail=warning)
 
     async def work(self) -> None:
-        """Run sessions, once the database has this release's schema, until `stop` and the drain."""
-        if self.worker is not None and await self._schema_came():
+        """Run sessions and side jobs, once the schema is there, until `stop` and the drain."""
+        if self.worker is None or self.jobs is None or not await self._schema_came():
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.jobs.run())
             await self.worker.run()
 
     def stop(self) -> None:
         """Let `work` hand its sessions over and return; from here on the process is not ready."""
         self.draining.set()
+        if self.jobs is not None:
+            self.jobs.stop()
         if self.worker is not None:
             if self.worker.owned:
                 detail = f"waiting for running steps, up to {self.settings.drain_s:g} s"
@@ -116,11 +125,13 @@ async def open_service(loaded: Loaded, role: Role) -> AsyncIterator[Service]:
         draining = asyncio.Event()
         _spare_the_collector()
         worker = None if role == "api" else parts.worker()
+        cases = Cases(parts)
         yield Service(
             settings=settings,
             observer=parts.observer,
-            app=None if role == "worker" else parts.api(worker, draining),
+            app=None if role == "worker" else cases.application(worker, draining),
             worker=worker,
+            jobs=None if worker is None else parts.side.queue(timed(cases)),
             auditor=None if role == "api" else parts.auditor(),
             draining=draining,
             _engine=parts.engine,

@@ -112,7 +112,7 @@ class MessageReceived:
     """A user message after the first arrived."""
 
     TYPE: ClassVar[str] = "message.received"
-    V: ClassVar[int] = 1
+    V: ClassVar[int] = 2
     text: str
     """What the user said."""
     tokens: int

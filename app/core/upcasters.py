@@ -12,7 +12,18 @@ def _calls_without_policy(data: Data) -> Data:
     return data
 
 
+def _message_in_line(data: Data) -> Data:
+    """Version 2 does as `policy` says; before, every message was enqueued, whatever was asked.
+
+    Such an event is written when a process of this release puts a message that is to steer or to
+    interrupt into the inbox of a session which one of the release before is running.
+    """
+    asked = data.get("policy")
+    return {**data, "policy": "enqueue"} if asked in {"steer", "interrupt"} else data
+
+
 UPCASTERS: Final[Mapping[tuple[str, int], Upcaster]] = {
+    ("message.received", 1): _message_in_line,
     ("model.answered", 1): _calls_without_policy,
 }
 """By event type and the version they read. Fields that are absent take their defaults."""

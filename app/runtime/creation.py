@@ -73,10 +73,7 @@ class Creation:
             known = await self.store.recall(tenant, attempt.key)
             if known is not None:
                 return attempt.replay(self.keyring, known)
-        model = self.model(wanted.model)
-        limits = raised(self.limits, wanted.limits)
-        check_priced(limits, model)
-        frozen = await self._freeze(tenant, wanted.tools, model)
+        model, limits, frozen = await self._resolved(tenant, wanted)
         events = await self._first_events(wanted, model, limits, frozen)
         return await self.begin(tenant, events, wanted.metadata, attempt)
 
@@ -133,6 +130,21 @@ class Creation:
             return attempt.replay(self.keyring, found)
         await self.hub.nudge(new.id)
         return Answer(201, body, new.id)
+
+    async def check(self, tenant: str, wanted: Wanted) -> None:
+        """Refuse now what creating this session would refuse.
+
+        Raises:
+            Invalid: when the model, a tool or a limit cannot be had.
+
+        """
+        await self._resolved(tenant, wanted)
+
+    async def _resolved(self, tenant: str, wanted: Wanted) -> tuple[ModelRef, Limits, Frozen]:
+        model = self.model(wanted.model)
+        limits = raised(self.limits, wanted.limits)
+        check_priced(limits, model)
+        return model, limits, await self._freeze(tenant, wanted.tools, model)
 
     def model(self, name: str | None) -> ModelRef:
         """Return a model by name, the default one for None.

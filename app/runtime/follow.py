@@ -237,9 +237,11 @@ def _in_order(items: list[LiveEvent], cursor: int) -> tuple[list[LiveEvent], int
     """Return the events that follow the cursor, the new cursor, and False at a gap."""
     fresh: list[LiveEvent] = []
     seen = [n for n, item in enumerate(items) if item.seq is not None and item.seq <= cursor]
-    for item in items[seen[-1] + 1 :] if seen else items:  # deltas of what was read are stale
+    stale = seen[-1] if seen else -1
+    for n, item in enumerate(items):
         if item.seq is None:
-            fresh.append(item)
+            if n > stale:  # deltas of what was read are stale; events before it need not be
+                fresh.append(item)
         elif item.seq == cursor + 1:
             cursor = item.seq
             fresh.append(item)

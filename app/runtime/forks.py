@@ -83,6 +83,9 @@ class Forks:
             raise Conflict(message, "session-unreadable")
         created = await self._created(first, wanted)
         events, state = await self._taken(prefix, created)
+        if state.between_turns and state.ended is None and wanted.task is None:
+            fault = FieldFault("/at_seq", "No turn has begun there; give a task, or a later event.")
+            raise Invalid("The fork would have nothing to do.", fault)
         check_priced(state.limits, created.model)
         asked = Forking(
             at_us=self.clock.now_us(),

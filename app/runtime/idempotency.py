@@ -2,10 +2,18 @@
 
 import hashlib
 from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
 
 from app.runtime.ports import Keyring
 from app.runtime.records import Remember, Remembered
-from app.runtime.refusals import KeyInFlight, KeyReused
+from app.runtime.refusals import Conflict, KeyInFlight, KeyReused
+
+GONE: Final = HTTPStatus.GONE
+"""The status of a record whose answer is no more: its session was erased, or it never came to be.
+
+The key is kept, since a request that is repeated must not take effect again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +47,12 @@ class Attempt:
         Raises:
             KeyReused: when the key stands for another request.
             KeyInFlight: when the first one has not ended.
+            Conflict: when its answer is no more.
 
         """
+        if found.status == GONE:
+            message = "What the first request under this key made was erased since."
+            raise Conflict(message, "session-erased")
         if found.body_hash != self.body_hash:
             message = (
                 f"The idempotency key {self.key!r} was used for another request; "

@@ -159,6 +159,12 @@ class LockedSession(Protocol):
     async def wake(self) -> None:
         """Make the session due now."""
 
+    async def erase(self) -> None:
+        """Destroy the session's data key, and every copy of its content under another key.
+
+        Of answers kept under idempotency keys only the keys stay, with the status `GONE`.
+        """
+
     async def recall(self, key: str) -> Remembered | None:
         """Return what is remembered under an idempotency key of this tenant."""
 

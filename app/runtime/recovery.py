@@ -54,6 +54,8 @@ class Recovery:
             read = []
         before, shown = state, list[Event]()
         for sealed in read or await self._rest(claim, 0 if state is None else state.seq):
+            if sealed.seq > claim.head:
+                break  # another owner took over meanwhile: we are fenced off, nothing is broken
             event = sealer.open(sealed)
             if isinstance(event.body, SessionCreated | TurnStarted):
                 before, shown = state, []

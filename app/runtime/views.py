@@ -211,4 +211,5 @@ def session_json(
         "updated_at": rfc3339(row.updated_at_us),
         "ended_at": None if alive or not facts.ended_at_us else rfc3339(facts.ended_at_us),
         "metadata": metadata_of(row, cipher),
+        **({} if row.key.wrapped else {"erased": True}),
     }

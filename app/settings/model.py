@@ -60,8 +60,12 @@ class Settings(BaseSettings):
     lease_s: float = Field(15.0, ge=2, le=300)
     drain_s: float = Field(20.0, ge=0, le=3600)
     approval_ttl_s: float = Field(86_400.0, gt=0, le=30 * 86_400)
+    webhook_timeout_s: float = Field(15.0, ge=0.1, le=60)
     worker_slots: int = Field(256, ge=1, le=100_000)
     audit_s: float = Field(60.0, ge=0, le=86_400)
+
+    retention_days: float | None = Field(None, ge=1, le=36_500)
+    idempotency_ttl_s: float = Field(86_400.0, ge=3600, le=366 * 86_400)
 
     max_steps: int = Field(12, ge=1, le=100)
     token_budget: int = Field(100_000, ge=1)

@@ -11,6 +11,7 @@ from app.runtime.records import (
     SealedEvent,
     Snapshot,
 )
+from app.runtime.webhooks import EVENTS as WEBHOOK_EVENTS
 from app.storage.engine import Engine
 from app.storage.sql import (
     EVENT_COLUMNS,
@@ -42,9 +43,17 @@ _ENTRY_TYPES: Final = tuple(
     )
 )
 
+_EVENT_INDEX: Final = ", ".join(
+    f"${len(_ENTRY_TYPES) + 1 + at}::{EVENT_TYPES[at]}"
+    for at, column in enumerate(EVENT_COLUMNS.split(", "))
+    if column in {"session_id", "seq", "type", "turn"}
+)
+_TOLD: Final = ", ".join(f"'{kind}'" for kind in WEBHOOK_EVENTS)
+
 # Rows are locked in the order of their ids, those locked by others are left for a later try, and
 # the conditions are checked again on the row as it is under the lock. The release depends on the
-# inbox as it is then: a message that arrives at the last moment keeps the owner.
+# inbox as it is then: a message that arrives at the last moment keeps the owner. Deliveries of
+# webhooks are committed with their events; few events are of a type that can have one.
 APPEND: Final = f"""
 with entry as (
     select * from {unnested(_ENTRY_TYPES, 1)} as e (
@@ -69,11 +78,25 @@ with entry as (
         timer_at = case when l.release and s.inbox_head = l.inbox_seen then l.timer_at
             else s.timer_at end
     from locked l where s.id = l.id
-    returning s.id, s.inbox_head, l.release and s.inbox_head = l.inbox_seen as released
+    returning s.id, s.tenant, s.inbox_head,
+        l.release and s.inbox_head = l.inbox_seen as released
 ), stored as (
     insert into events ({EVENT_COLUMNS})
     select v.* from {unnested(EVENT_TYPES, len(_ENTRY_TYPES) + 1)} as v ({EVENT_COLUMNS})
     where v.session_id in (select id from written)
+), notable as materialized (
+    select * from unnest({_EVENT_INDEX}) as v (session_id, seq, type, turn)
+    where type in ({_TOLD})
+), told as (
+    insert into deliveries (id, webhook_id, tenant, session_id, seq, turn, type,
+        status, attempts, next_at, created_at)
+    select 'dlv_' || lpad(to_hex((extract(epoch from now()) * 1000000)::bigint), 14, '0')
+            || encode(substr(sha256(convert_to(concat_ws('/', w.id, v.session_id, v.seq), 'UTF8')),
+                1, 8), 'hex'),
+        w.id, w.tenant, v.session_id, v.seq, v.turn, v.type, 'pending', 0, now(), now()
+    from notable v
+    join written t on t.id = v.session_id
+    join webhooks w on w.tenant = t.tenant and w.enabled and v.type = any(w.events)
 )
 select id, inbox_head, released from written
 """  # noqa: S608 - made of constants of this room

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     DateTime,
+    ForeignKey,
     Index,
     Integer,
     LargeBinary,
@@ -85,6 +86,7 @@ Index(
     postgresql_where=text("pending_kind is not null"),
 )
 Index("sessions_timer", SESSIONS.c.timer_at, postgresql_where=text("timer_at is not null"))
+Index("sessions_ended", SESSIONS.c.ended_at, postgresql_where=text("ended_at is not null"))
 Index("sessions_owner", SESSIONS.c.owner, postgresql_where=text("owner is not null"))
 Index(
     "sessions_suspect",
@@ -129,6 +131,7 @@ Index(
     unique=True,
     postgresql_where=text("subject is not null"),
 )
+Index("inbox_spoken", INBOX.c.created_at, postgresql_where=text("subject is null"))
 
 WORKERS: Final = Table(
     "workers",
@@ -151,6 +154,12 @@ IDEMPOTENCY: Final = Table(
     _id("session_id", null=True),
     Column("created_at", _TIME, nullable=False),
 )
+Index("idempotency_created", IDEMPOTENCY.c.created_at)
+Index(
+    "idempotency_session",
+    IDEMPOTENCY.c.session_id,
+    postgresql_where=text("session_id is not null"),
+)
 
 SNAPSHOTS: Final = Table(
     "snapshots",
@@ -169,6 +178,8 @@ TOOLS: Final = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("spec", Text, nullable=False),
     Column("created_at", _TIME, nullable=False),
+    Column("min_version", Integer, nullable=False, server_default="1"),
+    Column("full_spec", Text),
 )
 
 TOOL_HEADS: Final = Table(
@@ -179,3 +190,98 @@ TOOL_HEADS: Final = Table(
     Column("version", Integer, nullable=False),
     Column("deleted", Boolean, nullable=False),
 )
+
+SCHEDULES: Final = Table(
+    "schedules",
+    METADATA,
+    _id("id", primary=True),
+    _id("tenant"),
+    Column("name", Text),
+    Column("cron", Text),
+    Column("at", _TIME),
+    Column("timezone", Text, nullable=False),
+    Column("missed", Text, nullable=False),
+    Column("paused", Boolean, nullable=False),
+    _id("session_id", null=True),
+    Column("content", LargeBinary, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", _TIME, nullable=False),
+    Column("updated_at", _TIME, nullable=False),
+    Column("next_at", _TIME),
+    Column("retry_at", _TIME),
+    Column("last_at", _TIME),
+    _id("last_session_id", null=True),
+    Column("last_error", Text),
+)
+Index("schedules_list", SCHEDULES.c.tenant, SCHEDULES.c.id.desc())
+Index("schedules_next", SCHEDULES.c.next_at, postgresql_where=text("next_at is not null"))
+
+SCHEDULE_RUNS: Final = Table(
+    "schedule_runs",
+    METADATA,
+    Column(
+        "schedule_id",
+        Text(collation="C"),
+        ForeignKey("schedules.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("due_at", _TIME, primary_key=True),
+    Column("at", _TIME, nullable=False),
+    Column("outcome", Text, nullable=False),
+    _id("session_id", null=True),
+    Column("error", Text),
+    Column("by_hand", Boolean, nullable=False),
+)
+
+WEBHOOKS: Final = Table(
+    "webhooks",
+    METADATA,
+    _id("id", primary=True),
+    _id("tenant"),
+    Column("url", Text, nullable=False),
+    Column("events", ARRAY(Text), nullable=False),
+    Column("description", Text),
+    Column("enabled", Boolean, nullable=False),
+    Column("secret", LargeBinary, nullable=False),
+    Column("old_secret", LargeBinary),
+    Column("old_until", _TIME),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("disabled_reason", Text),
+    Column("created_at", _TIME, nullable=False),
+    Column("updated_at", _TIME, nullable=False),
+)
+Index("webhooks_list", WEBHOOKS.c.tenant, WEBHOOKS.c.id.desc())
+
+DELIVERIES: Final = Table(
+    "deliveries",
+    METADATA,
+    _id("id", primary=True),
+    _id("webhook_id"),
+    _id("tenant"),
+    _id("session_id"),
+    Column("seq", BigInteger, nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", _TIME),
+    Column("last_status", Integer),
+    Column("last_error", Text),
+    Column("created_at", _TIME, nullable=False),
+    Column("delivered_at", _TIME),
+    postgresql_with={"fillfactor": "80"},
+)
+Index("deliveries_list", DELIVERIES.c.webhook_id, DELIVERIES.c.id.desc())
+Index(
+    "deliveries_due",
+    DELIVERIES.c.webhook_id,
+    DELIVERIES.c.next_at,
+    postgresql_where=text("status = 'pending'"),
+)
+Index("deliveries_done", DELIVERIES.c.created_at, postgresql_where=text("status <> 'pending'"))
+
+
+def is_ours(name: str | None, kind: str, parent: object) -> bool:
+    """Return whether a table is described here; those of the queue are its own library's."""
+    del parent
+    return kind != "table" or not (name or "").startswith("pgqueuer")

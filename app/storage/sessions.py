@@ -8,6 +8,7 @@ import asyncpg
 
 from app.core.lifecycle import PendingKind
 from app.runtime.errors import KeyTaken, StoreRefused
+from app.runtime.idempotency import GONE
 from app.runtime.records import (
     Delivery,
     InboxKind,
@@ -98,6 +99,17 @@ returning inbox_head
 
 WAKE: Final = "update sessions set wake_at = now() where id = $1"
 
+# The chain verifies without the data key. Answers are sealed by another one, and their hashes
+# are of what the client said.
+ERASE: Final = """
+update sessions set data_key = ''::bytea, metadata = null, view = null, updated_at = now()
+where id = $1
+"""
+_ERASE_ANSWERS: Final = """
+update idempotency set status = $2, body = ''::bytea, body_hash = ''::bytea where session_id = $1
+"""
+_ERASE_STATE: Final = "delete from snapshots where session_id = $1"
+
 _RECALL: Final = "select body_hash, status, body from idempotency where tenant = $1 and key = $2"
 
 _REMEMBER: Final = """
@@ -143,6 +155,12 @@ class _Locked:
     async def wake(self) -> None:
         """Make the session due now."""
         await self._connection.execute(WAKE, self._row.id)
+
+    async def erase(self) -> None:
+        """Destroy the session's data key, and every copy of its content under another key."""
+        await self._connection.execute(ERASE, self._row.id)
+        await self._connection.execute(_ERASE_ANSWERS, self._row.id, GONE)
+        await self._connection.execute(_ERASE_STATE, self._row.id)
 
     async def recall(self, key: str) -> Remembered | None:
         """Return what is remembered under an idempotency key of this tenant."""

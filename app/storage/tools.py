@@ -6,8 +6,9 @@ from typing import Final
 import msgspec
 
 from app.core.events import ToolRef
-from app.core.toolbox import ToolSpec
+from app.core.toolbox import ApprovalMode, ToolKind, ToolSpec
 from app.storage.engine import Engine
+from app.storage.sql import JOURNAL_V
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(ToolSpec, dec_hook=lambda _kind, value: value)
@@ -24,14 +25,22 @@ update tool_heads set version = version + 1 where tenant = $1 and name = $2 and 
 returning version
 """
 _ADD: Final = """
-insert into tools (tenant, name, version, spec, created_at) values ($1, $2, $3, $4, now())
+insert into tools (tenant, name, version, spec, created_at, min_version, full_spec)
+values ($1, $2, $3, $4, now(), $5, $6)
 """
-_CURRENT: Final = """
-select t.spec from tool_heads h join tools t
+
+# What a release before the tool's own may know of it stands in `spec`.
+_SPEC: Final = f"""
+case when t.min_version <= {JOURNAL_V} then coalesce(t.full_spec, t.spec) else t.spec end as spec
+"""
+_CURRENT: Final = f"""
+select {_SPEC} from tool_heads h join tools t
     on t.tenant = h.tenant and t.name = h.name and t.version = h.version
 where h.tenant = $1 and not h.deleted order by h.name
-"""
-_VERSION: Final = "select spec from tools where tenant = $1 and name = $2 and version = $3"
+"""  # noqa: S608 - made of constants of this room
+_VERSION: Final = f"""
+select {_SPEC} from tools t where t.tenant = $1 and t.name = $2 and t.version = $3
+"""  # noqa: S608 - made of constants of this room
 _DELETE: Final = """
 update tool_heads set deleted = true where tenant = $1 and name = $2 and not deleted
 """
@@ -45,6 +54,18 @@ def encode_spec(spec: ToolSpec) -> str:
 def decode_spec(text: str) -> ToolSpec:
     """Return the definition; fields that a newer release added are passed over."""
     return _DECODER.decode(text)
+
+
+def min_version(spec: ToolSpec) -> int:
+    """Return the first release (as in `JOURNAL_V`) that carries this tool out as it says."""
+    asks = spec.approval is not ApprovalMode.NEVER
+    return 2 if asks or spec.kind is ToolKind.CLIENT else 1
+
+
+def for_older(spec: ToolSpec) -> ToolSpec:
+    """Return what older releases are shown instead: a disabled tool, of a kind that they know."""
+    kind = ToolKind.HTTP if spec.kind is ToolKind.CLIENT else spec.kind
+    return replace(spec, kind=kind, enabled=False)
 
 
 class PostgresTools:
@@ -62,7 +83,9 @@ class PostgresTools:
             if version is None:
                 return None
             saved = replace(spec, version=version)
-            await connection.execute(_ADD, tenant, spec.name, version, encode_spec(saved))
+            needs, full = min_version(saved), encode_spec(saved)
+            old, new = (full, None) if needs == 1 else (encode_spec(for_older(saved)), full)
+            await connection.execute(_ADD, tenant, spec.name, version, old, needs, new)
         return saved
 
     async def current(self, tenant: str) -> list[ToolSpec]:

@@ -7,12 +7,15 @@ import pytest
 
 from app.runtime.clock import SystemClock
 from app.runtime.ports import JournalStore, SessionStore, ToolStore, WorkerStore
+from app.runtime.schedule_records import ScheduleStore
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
 from app.storage.migrate import migrate
+from app.storage.schedules import PostgresSchedules
 from app.storage.sessions import PostgresSessions
 from app.storage.tools import PostgresTools
 from app.storage.workers import PostgresWorkers
+from tests.fakes.schedules import MemorySchedules
 from tests.fakes.store import MemoryStore
 from tests.fakes.tools import MemoryTools
 from tests.servers import Databases
@@ -26,13 +29,15 @@ class Stores:
     sessions: SessionStore
     workers: WorkerStore
     tools: ToolStore
+    schedules: ScheduleStore
 
 
 @pytest.fixture(params=["fake", "postgres"])
 async def stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
     if request.param == "fake":
         store = MemoryStore(SystemClock(), way_s=0)
-        yield Stores(store, store, store, MemoryTools())
+        schedules = MemorySchedules(SystemClock(), store.take)
+        yield Stores(store, store, store, MemoryTools(), schedules)
         return
     databases: Databases = request.getfixturevalue("databases")
     dsn = await databases.create(await databases.template("migrated", migrate))
@@ -42,5 +47,6 @@ async def stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
             PostgresSessions(engine),
             PostgresWorkers(engine),
             PostgresTools(engine),
+            PostgresSchedules(engine),
         )
     await databases.drop(dsn)

@@ -7,7 +7,14 @@ import pytest
 
 from app.core.lifecycle import Status
 from app.runtime.errors import KeyTaken
-from app.runtime.records import Delivery, InboxKind, InboxRow, Release, Remembered
+from app.runtime.records import (
+    Delivery,
+    InboxKind,
+    InboxRow,
+    Release,
+    Remembered,
+    Snapshot,
+)
 from tests.conformance.conftest import Stores
 from tests.making import KEYS, append, facts, message, new_session, remember
 
@@ -222,3 +229,23 @@ async def test_a_key_in_flight_is_marked_and_then_answered(stores: Stores) -> No
     assert await stores.sessions.begin_remembering(mark) == answer
     await stores.sessions.finish_remembering(replace(remember(), body=b"later"))
     assert await stores.sessions.recall("default", "k") == answer
+
+
+@pytest.mark.req("STATE-9")
+async def test_erasing_leaves_the_journal_and_no_content(stores: Stores) -> None:
+    new = replace(new_session(), metadata=b"sealed")
+    mine = replace(remember("mine"), session_id=new.id)
+    await stores.sessions.create(new, mine)
+    await stores.sessions.begin_remembering(remember("another"))
+    await stores.journal.save_snapshot(new.id, Snapshot(2, 1, b"state"))
+    async with stores.sessions.locked("default", new.id) as locked:
+        assert locked is not None
+        await locked.erase()
+    row = await stores.sessions.get("default", new.id)
+    assert row is not None
+    assert (row.key.key_id, row.key.wrapped) == ("dev", b"")
+    assert (row.metadata, row.view, row.head_hash) == (None, None, b"h2")
+    assert tuple(await stores.journal.read(new.id, 0, 9)) == new.events
+    assert await stores.journal.latest_snapshot(new.id) is None
+    assert await stores.sessions.recall("default", "mine") == Remembered(b"", 410, b"")
+    assert await stores.sessions.recall("default", "another") == Remembered(b"hash", 201, b"body")

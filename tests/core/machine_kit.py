@@ -6,12 +6,12 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.core.canonical import Json, action_digest, as_text, digest
-from app.core.effects import CallModel, CallTool, PrepareTurn
+from app.core.canonical import Json, action_digest, digest
+from app.core.effects import CallModel, CallTool, CheckStatus, PrepareTurn
 from app.core.events import (
     Body,
     CallMade,
-    EffectClass,
+    Choice,
     Event,
     Finish,
     Limits,
@@ -32,13 +32,16 @@ from app.core.evolve import evolve, fold, place
 from app.core.faults import Fault, FaultKind
 from app.core.ids import call_id
 from app.core.inputs import (
+    ApprovalGiven,
     CancelAsked,
     Claimed,
+    ClientAnswered,
     CloseAsked,
     Input,
     ModelFaulted,
     ModelReturned,
     ResumeAsked,
+    StatusChecked,
     TimerRang,
     Told,
     ToolFaulted,
@@ -48,55 +51,31 @@ from app.core.inputs import (
 )
 from app.core.machine import decide
 from app.core.plan import owed
-from app.core.state import State
+from app.core.state import OpenCall, State
+from tests.core.calls import IDEMPOTENT, ONCE, READ, bad_call, call
 from tests.core.invariants import check_history, check_owed
 
 SECOND: Final = 1_000_000
 TRACE: Final = Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
 MODEL: Final = ModelRef("m")
 TOOLS: Final = ("echo", "search", "boom", "pay")
-ONCE, READ, IDEMPOTENT = EffectClass.ONCE, EffectClass.READ, EffectClass.IDEMPOTENT
 
-
-def call(
-    name: str,
-    arguments: dict[str, object] | None = None,
-    *,
-    effect: EffectClass = READ,
-    ignore: tuple[str, ...] = (),
-    fault: Fault | None = None,
-    raw: str | None = None,
-    polling: bool = False,
-    serial_group: str | None = None,
-    depends_on: tuple[str, ...] = (),
-    max_attempts: int = 3,
-    timeout_s: float = 15.0,
-) -> CallMade:
-    """Return a call as the shell reads it; its ids are minted when it is answered."""
-    given = arguments or {}
-    read = fault is None
-    return CallMade(
-        "",
-        "",
-        name,
-        as_text(given) if raw is None else raw,
-        given if read else None,
-        fault=fault,
-        digest=action_digest(name, given) if read else "",
-        loop_digest=action_digest(name, given, ignore) if read else "",
-        version=1,
-        effect=effect,
-        polling=polling,
-        serial_group=serial_group,
-        depends_on=depends_on,
-        max_attempts=max_attempts,
-        timeout_s=timeout_s,
-    )
-
-
-def bad_call(name: str, raw: str = "{}") -> CallMade:
-    """Return a call whose arguments were refused by the reader."""
-    return call(name, raw=raw, fault=Fault.of(FaultKind.INVALID_ARGS, "q: is missing"))
+__all__ = [
+    "IDEMPOTENT",
+    "MODEL",
+    "ONCE",
+    "READ",
+    "SECOND",
+    "TOOLS",
+    "TRACE",
+    "Machine",
+    "bad_call",
+    "begun",
+    "call",
+    "error",
+    "refolded",
+    "shape",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +225,54 @@ class Machine:
     def verify(self, which: str, *, happened: bool, output: Json = None) -> tuple[Body, ...]:
         return self.give(Verified(self.now_us, which, happened, output, 5))
 
+    def approve(
+        self,
+        which: str,
+        arguments: dict[str, object] | None = None,
+        *,
+        decision: Choice = Choice.APPROVE,
+        message: str | None = None,
+    ) -> tuple[Body, ...]:
+        """Decide on a call that is asked about; changed arguments come hashed by the shell."""
+        asked = self.open(which)
+        assert asked.approval is not None
+        return self.give(
+            ApprovalGiven(
+                self.now_us,
+                asked.approval.approval_id,
+                decision,
+                message,
+                arguments,
+                digest="" if arguments is None else action_digest(asked.call.name, arguments),
+                loop_digest="" if arguments is None else action_digest(asked.call.name, arguments),
+                note=None if arguments is None else "A person changed the arguments.",
+                note_tokens=0 if arguments is None else 6,
+                by="key_1",
+            )
+        )
+
+    def deny(self, which: str, message: str | None = None) -> tuple[Body, ...]:
+        return self.approve(which, decision=Choice.DENY, message=message)
+
+    def caller(
+        self, which: str, output: Json = "done there", error: str | None = None
+    ) -> tuple[Body, ...]:
+        """Let the caller say what came of a call which is its own."""
+        call_id = self.open(which).call.call_id
+        return self.give(
+            ClientAnswered(self.now_us, call_id, output, error, 7, digest(output), empty=not output)
+        )
+
+    def check(
+        self, which: str, *, happened: bool | None, output: Json = None, fault: Fault | None = None
+    ) -> tuple[Body, ...]:
+        """Answer the question to the tool what became of a call."""
+        effect = self.owes_check(which)
+        which = effect.call.call_id
+        return self.give(
+            StatusChecked(self.now_us, effect.key, which, happened, output, 5, fault, 0.0)
+        )
+
     def pass_s(self, seconds: float) -> None:
         self.now_us += int(seconds * SECOND)
 
@@ -261,6 +288,25 @@ class Machine:
             if isinstance(e, CallTool) and which in {e.call.call_id, e.call.name}
         ]
         assert found, (which, owed(self.state))
+        return found[0]
+
+    def owes_check(self, which: str) -> CheckStatus:
+        found = [
+            e
+            for e in owed(self.state)
+            if isinstance(e, CheckStatus) and which in {e.call.call_id, e.call.name}
+        ]
+        assert found, (which, owed(self.state))
+        return found[0]
+
+    def open(self, which: str) -> OpenCall:
+        """Return a call of the step by its id, or the first of this name that is not over."""
+        found = [
+            c
+            for c in self.state.calls
+            if which == c.call.call_id or (which == c.call.name and c.result is None)
+        ]
+        assert found, (which, self.state.calls)
         return found[0]
 
     def running(self) -> list[str]:

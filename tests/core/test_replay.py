@@ -1,10 +1,9 @@
 """A journal is decided again as it was; a change of the rules is found where it first shows."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.core import guards, machine
 from app.core.effects import CheckStatus
@@ -35,9 +34,10 @@ from app.core.phases.forking import Forking, GivenResult, forked
 from app.core.plan import owed
 from app.core.replay import Divergence, Replay, replay
 from app.core.state import QueuedText
+from tests.core import walks
 from tests.core.machine_kit import ONCE, READ, SECOND, Machine, call
-from tests.core.test_properties import LIVES, SOME, lived
-from tests.core.walks import LIMITS
+from tests.core.test_properties import LIVES, each
+from tests.core.walks import lived
 
 CREATED = 2
 """Events that creation writes, and no decision."""
@@ -56,41 +56,43 @@ def diverges(events: list[Event]) -> Divergence:
 
 
 @pytest.mark.req("STATE-6", "LOOP-1")
-@LIVES
-@given(st.data(), LIMITS)
-def test_every_life_is_decided_again_as_it_was(data: st.DataObject, limits: Limits) -> None:
-    same(lived(data, limits))
+def test_every_life_is_decided_again_as_it_was() -> None:
+    def check(seed: int) -> None:
+        same(lived(seed))
+        assert replay(walks.forked(lived(seed), seed).events).divergence is None
+
+    each(check, LIVES)
 
 
-@SOME
-@given(st.data(), LIMITS)
-def test_it_makes_no_difference_in_which_pages_a_journal_comes(
-    data: st.DataObject, limits: Limits
-) -> None:
-    events = lived(data, limits, steps=20).events
-    run = Replay()
-    rest = list(events)
-    while rest:
-        size = data.draw(st.integers(1, 7))
-        run.take(rest[:size])
-        del rest[:size]
-    assert run.end() == replay(events)
+def test_it_makes_no_difference_in_which_pages_a_journal_comes() -> None:
+    def check(seed: int) -> None:
+        events, chance, run = lived(seed, steps=20).events, Random(seed), Replay()
+        rest = list(events)
+        while rest:
+            size = chance.randint(1, 7)
+            run.take(rest[:size])
+            del rest[:size]
+        assert run.end() == replay(events)
+
+    each(check)
 
 
-@SOME
-@given(st.data(), LIMITS)
-def test_a_changed_event_is_found_where_it_stands(data: st.DataObject, limits: Limits) -> None:
+def test_a_changed_event_is_found_where_it_stands() -> None:
     """Of events that a rule has written, whatever they were decided upon."""
-    events = lived(data, limits).events
-    rules = [n for n, e in enumerate(events) if isinstance(e.body, StepFinished)]
-    if not rules:
-        return
-    at = rules[data.draw(st.integers(0, len(rules) - 1))]
-    body = events[at].body
-    assert isinstance(body, StepFinished)
-    changed = replace(events[at], body=replace(body, succeeded=body.succeeded + 1))
-    found = diverges([*events[:at], changed, *events[at + 1 :]])
-    assert (found.seq, found.expected, found.actual) == (at + 1, events[at], changed)
+
+    def check(seed: int) -> None:
+        events = lived(seed).events
+        rules = [n for n, e in enumerate(events) if isinstance(e.body, StepFinished)]
+        if not rules:
+            return
+        at = rules[seed % len(rules)]
+        body = events[at].body
+        assert isinstance(body, StepFinished)
+        changed = replace(events[at], body=replace(body, succeeded=body.succeeded + 1))
+        found = diverges([*events[:at], changed, *events[at + 1 :]])
+        assert (found.seq, found.expected, found.actual) == (at + 1, events[at], changed)
+
+    each(check)
 
 
 def a_step() -> Machine:

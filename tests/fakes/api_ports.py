@@ -10,7 +10,7 @@ from app.core.events import Event, ModelRef, PhaseEntered, PromptRef
 from app.core.faults import Fault, FaultKind
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
-from app.runtime.errors import ToolFailure
+from app.runtime.errors import Erased, ToolFailure
 from app.runtime.exchange import (
     Checked,
     LiveEvent,
@@ -52,6 +52,8 @@ class PlainKeyring:
         return WrappedKey("k1", session_id.encode()), PlainCipher()
 
     def unwrap(self, session_id: str, key: WrappedKey) -> SessionCipher:
+        if not key.wrapped:
+            raise Erased(session_id)
         assert key.wrapped == session_id.encode()
         return PlainCipher()
 
@@ -69,7 +71,10 @@ class PlainChains:
         self._keyring = keyring
 
     def walk(self, session_id: str, key: WrappedKey) -> ChainWalk:
-        cipher = self._keyring.unwrap(session_id, key)
+        try:
+            cipher = self._keyring.unwrap(session_id, key)
+        except Erased:
+            return ChainWalk(PlainCipher(), None)
         return ChainWalk(cipher, Sealer(JsonCodec(), cipher).open)
 
 

@@ -12,6 +12,7 @@ from app.core.lifecycle import PendingKind
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import StoreUnavailable
 from app.runtime.findings import Finding
+from app.runtime.idempotency import GONE
 from app.runtime.records import (
     Append,
     Appended,
@@ -122,6 +123,9 @@ class FakeStore:
         if found is None:
             self.records[record.tenant, record.key] = record
         return found
+
+    def take(self, record: Remember) -> bool:
+        return self.records.setdefault((record.tenant, record.key), record) is record
 
     async def finish_remembering(self, record: Remember) -> None:
         self.records[record.tenant, record.key] = record
@@ -247,6 +251,13 @@ class FakeLocked:
 
     async def wake(self) -> None:
         self._store.rows[self.row.id] = replace(self.row, waking=True)
+
+    async def erase(self) -> None:
+        key = replace(self.row.key, wrapped=b"")
+        self._store.rows[self.row.id] = replace(self.row, key=key, metadata=None, view=None)
+        for name, record in self._store.records.items():
+            if record.session_id == self.row.id:
+                self._store.records[name] = replace(record, body_hash=b"", status=GONE, body=b"")
 
     async def recall(self, key: str) -> Remembered | None:
         return await self._store.recall(self.row.tenant, key)

@@ -28,16 +28,21 @@ from app.runtime.catalog import Catalog
 from app.runtime.checkup import Checkup
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
+from app.runtime.deliveries import ping
+from app.runtime.erasing import Erasing
 from app.runtime.exchange import LiveEvent
+from app.runtime.firing import Firing
 from app.runtime.follow import Follower
 from app.runtime.forks import Forks
 from app.runtime.inquiry import Inquiry
 from app.runtime.past import Past
 from app.runtime.records import Facts
 from app.runtime.refusals import FieldFault, Invalid
+from app.runtime.schedules import Schedules
 from app.runtime.sealing import DELTA_CONTEXT, Sealer
 from app.runtime.sessions import Sessions
 from app.runtime.views import facts_of, view_of
+from app.runtime.webhooks import Courier, Webhooks
 from app.storage.codec import JsonCodec
 from tests.fakes.api_ports import (
     CALCULATE,
@@ -54,6 +59,8 @@ from tests.fakes.api_ports import (
     PlainKeyring,
 )
 from tests.fakes.api_store import FakeAudit, FakeStore
+from tests.fakes.schedules import MemorySchedules
+from tests.fakes.webhooks import FakePoster, MemoryWebhooks, readable
 
 
 def parse_tool(body: dict[str, object], *, version: int, name: str | None) -> ParsedTool:
@@ -98,6 +105,7 @@ class World:
     store: FakeStore = field(default_factory=FakeStore)
     hub: FakeHub = field(default_factory=FakeHub)
     tool_port: FakeToolPort = field(default_factory=FakeToolPort)
+    poster: FakePoster = field(default_factory=FakePoster)
     observer: KeepingObserver = field(default_factory=KeepingObserver)
     readiness: dict[str, object] = field(default_factory=lambda: {"ready": True})
     draining: asyncio.Event = field(default_factory=asyncio.Event)
@@ -110,6 +118,8 @@ class World:
         self.follower = Follower(
             journal=self.store, hub=self.hub, clock=self.clock, ping_s=self.ping_s, patience_s=0
         )
+        self.schedules = MemorySchedules(self.clock, self.store.take)
+        self.webhooks = MemoryWebhooks(self.clock.now_us)
         self.services = self._services()
 
     def _services(self) -> ApiServices:
@@ -169,6 +179,15 @@ class World:
                 past=past,
                 sample=lambda _: True,
             ),
+            erasing=Erasing(clock=self.clock, store=self.store, sessions=sessions),
+            schedules=Schedules(
+                clock=self.clock,
+                keyring=keyring,
+                store=self.schedules,
+                sessions=self.store,
+                firing=Firing(creation=creation, sessions=sessions),
+            ),
+            schedule_store=self.schedules,
             follower=self.follower,
             inquiry=self._inquiry(keyring),
             store=self.store,
@@ -182,6 +201,13 @@ class World:
             parse_tool=parse_tool,
             describe_tool=describe_tool,
             models=models,
+            webhooks=Webhooks(
+                store=self.webhooks,
+                courier=Courier(
+                    poster=self.poster, sign=readable, keyring=keyring, clock=self.clock
+                ),
+                ping=ping,
+            ),
             observer=self.observer,
             ready=ready,
             metrics=lambda: b"surefoot_up 1\n",

@@ -104,6 +104,8 @@ class Records(Protocol):
 
     def keep(self, record: Remember) -> None: ...
 
+    def erase(self, session_id: str) -> None: ...
+
 
 class Locked:
     """A locked row; what is asked of it happens when the block ends without error."""
@@ -132,6 +134,9 @@ class Locked:
 
     async def wake(self) -> None:
         self._wake = True
+
+    async def erase(self) -> None:
+        self._also.append(lambda: self._records.erase(self._row.new.id))
 
     async def recall(self, key: str) -> Remembered | None:
         return self._records.known(self._shown.tenant, key)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
 from app.core.lifecycle import PendingKind
+from app.runtime.idempotency import GONE
 from app.runtime.ports import Clock
 from app.runtime.records import (
     Append,
@@ -70,6 +71,7 @@ class MemoryStore:
     events: dict[str, list[SealedEvent]] = field(default_factory=lambda: defaultdict(list))
     leases: dict[str, int] = field(default_factory=dict)
     remembered: dict[tuple[str, str], Remembered] = field(default_factory=dict)
+    answered: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     batches: list[list[str]] = field(default_factory=list)
     watched: list[asyncio.Future[None]] = field(default_factory=list)
@@ -241,9 +243,17 @@ class MemoryStore:
     def known(self, tenant: str, key: str) -> Remembered | None:
         return self.remembered.get((tenant, key))
 
+    def take(self, record: Remember) -> bool:
+        if self.known(record.tenant, record.key) is not None:
+            return False
+        self.keep(record)
+        return True
+
     def keep(self, record: Remember) -> None:
         made = Remembered(record.body_hash, record.status, record.body)
         self.remembered[record.tenant, record.key] = made
+        if record.session_id is not None:
+            self.answered[record.session_id].append((record.tenant, record.key))
 
     # --- workers
 
@@ -312,4 +322,8 @@ class MemoryStore:
 
     def erase(self, session_id: str) -> None:
         row = self.rows[session_id]
-        row.new = replace(row.new, key=replace(row.new.key, wrapped=b""))
+        row.new = replace(row.new, key=replace(row.new.key, wrapped=b""), metadata=None)
+        row.view = None
+        self.snapshots.pop(session_id, None)
+        for name in self.answered.get(session_id, ()):
+            self.remembered[name] = Remembered(b"", GONE, b"")

@@ -123,7 +123,12 @@ class Client:
                 yield None
                 return
             assert response.status_code == httpx2.codes.OK, response.status_code
-            yield _frames(response.aiter_lines())
+            yield self.frames(response)
+
+    @staticmethod
+    def frames(response: httpx2.Response) -> AsyncIterator[Frame]:
+        """Return the frames of a stream that has been opened."""
+        return _frames(response.aiter_lines())
 
 
 async def _frames(lines: AsyncIterator[str]) -> AsyncIterator[Frame]:

@@ -1,92 +1,82 @@
-"""The service with a point at which it kills or stops itself, for tests of recovery.
+"""The service with a point at which it is struck, for tests of recovery.
 
     python -m tests.integration.killable append:3:before serve --role worker
 
 is `surefoot serve --role worker`, except that at the third append, before it reaches Postgres, the
 process gets SIGKILL. With `--action stop` it gets SIGSTOP: a test can look around, then kill it or
-let it go on. With `stall` it also waits then until its lease was renewed, as a call does that takes
-its time to connect. With `lose` the call's answer is lost, as with a connection that breaks. The
-points are calls of ports; the adapters are replaced where the service is wired, so nothing in
-`app/` knows of them:
+let it go on; with `term` SIGTERM, while it goes on. With `stall` it is stopped and also waits then
+until its lease was renewed, as a call does that takes its time to connect. With `lose` the call's
+answer is lost, as with a connection that breaks.
+
+The points are calls of ports (`tests.integration.points`); some of them:
 
     append  the journal's writes            claim    sessions being taken
     model   calls of a model                tool     calls of a tool
     spec    a tool's definition being read: after the durable intent, before the fence
     hot     folded states going to Redis    create   sessions being made by the API
     nudge   telling workers, once a request is committed
-
-`after` is when the call has come back and nobody has seen its answer yet.
 """
 
 import argparse
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from functools import wraps
-from typing import Literal, ParamSpec, TypeVar, get_args
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Literal, get_args
 
 from app.cli.main import main as surefoot
-from app.live.hot import RedisHotStates
-from app.live.hub import RedisHub
-from app.providers.registry import Models
-from app.runtime.catalog import Catalog
 from app.runtime.errors import StoreUnavailable
-from app.storage.journal import PostgresJournal
-from app.storage.sessions import PostgresSessions
 from app.storage.workers import PostgresWorkers
-from app.tools.runner import Tools
+from tests.integration.points import Point, watch
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-_PORTS: dict[str, tuple[type, str]] = {
-    "append": (PostgresJournal, "append_batch"),
-    "claim": (PostgresWorkers, "claim"),
-    "model": (Models, "answer"),
-    "tool": (Tools, "run"),
-    "spec": (Catalog, "spec"),
-    "hot": (RedisHotStates, "put"),
-    "create": (PostgresSessions, "create"),
-    "nudge": (RedisHub, "nudge"),
+Action = Literal["kill", "stop", "term", "stall", "lose"]
+_SIGNALS: Final = {
+    "kill": signal.SIGKILL,
+    "stop": signal.SIGSTOP,
+    "stall": signal.SIGSTOP,
+    "term": signal.SIGTERM,
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One moment: before or after the n-th call of a port that did something."""
+def arm(point: Point, action: Action = "kill", mark: str | None = None) -> None:
+    """Put the point into this process, before the service is wired; `mark` is made when it hits."""
+    strike = _striker(action)
+    struck = False
 
-    port: str
-    nth: int
-    side: str
+    async def hook(_port: str, nth: int, side: str) -> None:
+        nonlocal struck
+        if (nth, side) == (point.nth, point.side) and not struck:
+            struck = True
+            if mark is not None:
+                os.close(os.open(mark, os.O_WRONLY | os.O_CREAT, 0o600))
+            await strike()
 
-    @classmethod
-    def parse(cls, text: str) -> "Point":
-        """Read `port:n:before` or `port:n:after`."""
-        port, nth, side = text.split(":")
-        if port not in _PORTS or side not in {"before", "after"}:
-            raise ValueError(f"no such point: {text}")
-        return cls(port, int(nth), side)
-
-
-Action = Literal["kill", "stop", "stall", "lose"]
+    watch(point.port, hook)
 
 
-def arm(point: Point, action: Action = "kill") -> None:
-    """Put the point into this process, before the service is wired."""
-    owner, name = _PORTS[point.port]
+def record(ports: Iterable[str], path: str) -> None:
+    """Write every point that this process passes into a file, one a line."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    async def hook(port: str, nth: int, side: str) -> None:
+        os.write(file, f"{port}:{nth}:{side}\n".encode())
+
+    for port in ports:
+        watch(port, hook)
+
+
+def _striker(action: Action) -> Callable[[], Awaitable[None]]:
     renewed = _renewed() if action == "stall" else None
 
     async def strike() -> None:
         if action == "lose":
             raise StoreUnavailable("The connection broke.")
-        os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
+        os.kill(os.getpid(), _SIGNALS[action])
         if renewed is not None:
             renewed.clear()
             await renewed.wait()
 
-    setattr(owner, name, _striking(getattr(owner, name), point, strike))
+    return strike
 
 
 def _renewed() -> asyncio.Event:
@@ -100,29 +90,6 @@ def _renewed() -> asyncio.Event:
 
     setattr(PostgresWorkers, "renew", renewing)  # noqa: B010 - a method is replaced
     return event
-
-
-def _striking(
-    call: Callable[P, Awaitable[T]], point: Point, strike: Callable[[], Awaitable[None]]
-) -> Callable[P, Awaitable[T]]:
-    count = 0
-
-    @wraps(call)
-    async def struck(*args: P.args, **kwargs: P.kwargs) -> T:
-        nonlocal count
-        if point.port != "claim" or point.side == "before":
-            count += 1
-        mine = count
-        if mine == point.nth and point.side == "before":
-            await strike()
-        answer = await call(*args, **kwargs)
-        if point.port == "claim" and point.side == "after" and answer:
-            count = mine = mine + 1  # a look which found nothing is no claim
-        if mine == point.nth and point.side == "after":
-            await strike()
-        return answer
-
-    return struck
 
 
 def main() -> None:

@@ -21,7 +21,8 @@ import app.worker
 from app.cli.main import main as surefoot
 from app.providers import tokens
 from app.providers.encodings import Encodings
-from tests.integration.killable import Point, arm
+from tests.integration.killable import arm, record
+from tests.integration.points import Point
 from tests.integration.without import take_out
 
 COMMANDS = (app.main.serve, app.worker.serve)
@@ -93,7 +94,9 @@ def _become(wanted: dict[str, Any]) -> NoReturn:
     code = 1
     try:
         if wanted["point"]:
-            arm(Point.parse(wanted["point"]), wanted["action"])
+            arm(Point.parse(wanted["point"]), wanted["action"], f"{wanted['log']}.struck")
+        if wanted["record"]:
+            record(wanted["record"], f"{wanted['log']}.points")
         for mechanism in wanted["without"]:
             take_out(mechanism)
         surefoot(wanted["argv"])

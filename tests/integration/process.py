@@ -87,6 +87,16 @@ class Process:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def struck(self) -> bool:
+        """Return whether it has come to its point."""
+        return Path(f"{self.log}.struck").exists()
+
+    @property
+    def points(self) -> list[str]:
+        """Return the points it has passed, if they were recorded."""
+        return Path(f"{self.log}.points").read_text().split()
+
+    @property
     def alive(self) -> bool:
         """Return whether it has not ended."""
         return not self.ended.done()

@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import httpx2
 
+from app.storage.keys import MasterKeys, parse_keys
 from app.storage.migrate import migrate
 from tests.integration.client import Client
 from tests.integration.killable import Action
@@ -75,6 +76,7 @@ class Stack:
         *,
         point: str | None = None,
         action: Action = "kill",
+        record: Iterable[str] = (),
         without: Iterable[str] = (),
         env: Mapping[str, str] | None = None,
         ready: bool = True,
@@ -82,6 +84,7 @@ class Stack:
         """Start a process and return when it is ready (has a lease, answers).
 
         `point` is where it is struck, and `action` by what (`tests.integration.killable`);
+        the calls of the ports in `record` are written beside its log (`Process.points`);
         `without` names mechanisms that are taken out of it (`tests.integration.without`), whose log
         is not looked at then.
         """
@@ -95,6 +98,7 @@ class Stack:
             log=str(process.log),
             point=point,
             action=action,
+            record=list(record),
             without=list(without),
         )
         if ready:
@@ -149,6 +153,11 @@ class Stack:
         finally:
             await connection.close()
 
+    @property
+    def keys(self) -> MasterKeys:
+        """Return the master keys of its processes."""
+        return MasterKeys(parse_keys(self.env["SUREFOOT_ENCRYPTION_KEYS"]))
+
     async def owner(self, session_id: str) -> str | None:
         """Return which worker owns a session."""
         rows = await self.rows("select owner from sessions where id = $1", session_id)
@@ -191,9 +200,8 @@ class Stack:
         """Fail if a process logged what none may log."""
         for process in self.processes:
             if process.checked:
-                text = process.text()
-                found = [bad for bad in _BAD if bad in text]
-                assert not found, f"{process.log.name}: {found}\n{text[-6000:]}"
+                found = bad_lines(process)
+                assert not found, f"{process.log.name}: {found}\n{process.text()[-6000:]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +279,11 @@ async def _answers(url: str) -> bool:
             return (await client.get("/readyz")).status_code == httpx2.codes.OK
     except httpx2.TransportError:
         return False
+
+
+def bad_lines(process: Process) -> list[str]:
+    """Return the lines of a process's log that no log may hold."""
+    return [line for line in process.text().splitlines() if any(bad in line for bad in _BAD)]
 
 
 def seen(events: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -25,7 +25,10 @@ from tests.scripted.scripts import SCRIPTS
 from tests.waiting import until
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-BY_THE_CLOCK = {"renewal", "sweep", "poll", "head check", "sign of life", "connection"}
+BY_THE_CLOCK = {
+    *("renewal", "sweep", "poll", "head check", "sign of life", "connection"),
+    *("side jobs due", "queue of side jobs"),
+}
 WRITING = {"create", "claim", "append"}
 _KNOWN = {APPEND: "append", CREATE: "create", SWEEP: "sweep", GIVE_UP: "give up", REMOVE: "remove"}
 _BEGINNINGS = (
@@ -34,6 +37,12 @@ _BEGINNINGS = (
     (r"select id, epoch, inbox_head > inbox_seen from sessions where owner", "poll"),
     (r"select id, head, head_hash", "head check"),
     (r"select 1$|select to_regclass|select version_num", "sign of life"),
+    (r"with recursive waiting as", "side jobs due"),
+    (r"select id from schedules", "side jobs due"),
+    (r"select exists \(select from sessions where", "side jobs due"),
+    (r"select exists \( select from information_schema|.*pgqueuer", "queue of side jobs"),
+    (r"select exists \( select 1 from pg_indexes|.* from pg_enum ", "queue of side jobs"),
+    (r"select pg_notify\(\$1, \$2\)", "queue of side jobs"),
     (r"set |listen |with recursive typeinfo_tree|select current_setting", "connection"),
     (r"select .* from unnest\(\$1::text\[\], \$2::bigint\[\]\) as a", "read short journals"),
     (r"select t.spec from tool_heads", "tools"),

@@ -105,6 +105,7 @@ async def test_a_fork_without_anything_new_goes_on_or_rests(stacks: Stacks) -> N
         for body, pointer in (
             ({"at_seq": len(events) + 1}, "/at_seq"),
             ({"at_seq": 0}, "/at_seq"),
+            ({"at_seq": 1}, "/at_seq"),  # no turn yet and no task: it would be queued for ever
             ({"at_seq": 1, "model": "nobody"}, "/model"),
             ({"at_seq": 1, "prompts": {"agent": {"name": "other"}}}, "/prompts/agent"),
         ):

@@ -9,20 +9,27 @@ from pathlib import Path
 
 import pytest
 
+from app.core.effects import CheckStatus
+from app.core.events import Event, ModelAnswered, ToolIntended
 from app.core.evolve import fold
-from app.core.lifecycle import Status
-from app.core.plan import owed, resting
+from app.core.lifecycle import PendingKind, Status
+from app.core.messages import ToolMessage, UserMessage
+from app.core.plan import Rest, owed, resting
 from app.core.replay import replay
-from app.core.state import State
+from app.core.state import Pending, State
 from app.storage.codec import JsonCodec
 
 HERE = Path(__file__).parent
 JOURNALS = sorted(HERE.glob("v*/*.jsonl"))
 
 
-def folded(path: Path) -> State:
+def events(path: Path) -> list[Event]:
     codec = JsonCodec()
-    state = fold(codec.decode(line.encode()) for line in path.read_text().splitlines())
+    return [codec.decode(line.encode()) for line in path.read_text().splitlines()]
+
+
+def folded(path: Path, until: int | None = None) -> State:
+    state = fold(events(path)[:until])
     assert state is not None
     return state
 
@@ -57,6 +64,69 @@ def test_they_mean_what_they_meant() -> None:
     assert refused.ended is not None
     assert refused.ended.status is Status.COMPLETED
     assert refused.errors_running == 1
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_an_answer_of_before_there_were_approvals_is_lifted(path: Path) -> None:
+    """In version 1 of `model.answered` no call needed approval, was the caller's or checkable."""
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    old = [e["seq"] for e in written if (e["type"], e["v"]) == ("model.answered", 1)]
+    assert bool(old) == (path.parent.name == "v1")
+    for event in events(path):
+        if isinstance(event.body, ModelAnswered):
+            assert event.body.V == 2
+            for call in event.body.tool_calls if event.seq in old else ():
+                assert (call.needs_approval, call.client, call.checkable) == (False, False, False)
+
+
+@pytest.mark.req("TOOL-17")
+def test_approvals_mean_what_they_meant() -> None:
+    path = HERE / "v2" / "approvals.jsonl"
+    waiting = folded(path, 15)
+    four = tuple(f"t1_c1_{n}" for n in (2, 3, 4, 5))
+    assert waiting.pending == Pending(PendingKind.APPROVAL, four)
+    assert resting(waiting) == Rest(1_796_140_861_520_000)
+    assert owed(folded(path, 18)) == ()
+    made = [e.body.arguments for e in events(path) if isinstance(e.body, ToolIntended)]
+    assert made == [{"q": "rate"}, {"amount": 5}, {"amount": 6}]
+    results = [m for m in folded(path).history if isinstance(m, ToolMessage)]
+    assert results[2].content == '{"receipt":2}\n\n[A person changed the arguments.]'
+    assert "They say: not this one" in results[3].content
+    assert "Nobody approved" in results[4].content
+
+
+@pytest.mark.req("TOOL-10")
+def test_calls_of_the_caller_and_look_ups_mean_what_they_meant() -> None:
+    path = HERE / "v2" / "client_tools.jsonl"
+    assert folded(path, 13).pending == Pending(PendingKind.CLIENT_TOOLS, ("t1_c1_1", "t1_c1_2"))
+    assert folded(path, 15).pending == Pending(PendingKind.CLIENT_TOOLS, ("t1_c1_2",))
+    path = HERE / "v2" / "status_checks.jsonl"
+    for seq, attempt in ((10, 1), (11, 2), (12, 3), (26, 1), (27, 2), (28, 3)):
+        (effect,) = owed(folded(path, seq))
+        assert (type(effect), getattr(effect, "attempt", 0)) == (CheckStatus, attempt)
+    assert folded(path, 31).pending == Pending(PendingKind.VERIFICATION, ("t1_c2_1",))
+    assert folded(path, 57).pending == Pending(PendingKind.APPROVAL, ("t1_c4_1",))
+    done = [(a.digest, a.outcome) for a in folded(path).once_done]
+    assert [outcome for _, outcome in done] == ["ok", "unknown", "ok"]
+    assert done[1][0] == done[2][0]
+
+
+@pytest.mark.req("API-7", "STATE-7")
+def test_steers_interrupts_and_forks_mean_what_they_meant() -> None:
+    path = HERE / "v2" / "steered_and_interrupted.jsonl"
+    said = [m.text for m in folded(path).history if isinstance(m, UserMessage)]
+    assert said == [
+        "what does it cost?",
+        "in euros, please",
+        "with VAT",
+        "stop, only tell me the colour",
+        "and then the size",
+    ]
+    path = HERE / "v2" / "fork_of_a_fork.jsonl"
+    first, second, third = folded(path, 22), folded(path, 49), folded(path, 62)
+    assert (first.forked_turn, second.forked_turn, third.forked_turn) == (1, 2, 2)
+    assert first.queue == ()
+    assert folded(path).once_done[-1].content == '{"receipt":"as if"}'
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda p: f"{p.parent.name}/{p.stem}")

@@ -154,3 +154,19 @@ async def test_a_turn_that_is_over_is_not_shown_again(world: World) -> None:
     world.hot.states.clear()
     await bench.fold(takeover=True)
     assert bench.observer.again == {}
+
+
+async def test_a_journal_that_another_owner_has_gone_on_with_is_not_taken_for_a_broken_one(
+    world: World,
+) -> None:
+    """Found by the simulation: a worker was stopped between its claim and its fold."""
+    bench = await long_one(world)
+    claim, then = bench.claim(), bench.world.state(bench.session)
+    async with world.running():
+        await world.say(bench.session, "another turn")
+        await world.until_turn(bench.session, then.turn + 1)
+    short = replace(claim, head=SHORT_JOURNAL)
+    read = await world.store.read(bench.session, 0, 1000)
+    for stale in (claim, short):
+        state = await bench.recovery.fold(stale, bench.recovery.sealer(stale), read)
+        assert state == world.fold(world.journal(bench.session)[: stale.head])

@@ -36,6 +36,15 @@ class Hold:
         """Return once an answer has come this far."""
         await self._reached.wait()
 
+    @property
+    def holding(self) -> bool:
+        """Return whether it has stopped an answer and was not released."""
+        return not self._released and bool(self._waiting)
+
+    def leave(self, go_on: Callable[[], None]) -> None:
+        """Forget an answer that nobody waits for any more."""
+        self._waiting = [one for one in self._waiting if one != go_on]
+
     def pass_or_wait(self, go_on: Callable[[], None]) -> bool:
         """Return whether it is open; else call back when it is."""
         self._reached.set()
@@ -99,6 +108,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._buffer = bytearray()
         self._steps: Iterator[Step] | None = None
+        self._hold: Hold | None = None
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -110,6 +120,8 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._server.connections.discard(self)
+        if self._hold is not None:
+            self._hold.leave(self._go_on)
         if self._steps is not None:
             self._steps = None
             self._server.dropped.set()
@@ -162,6 +174,7 @@ class _Connection(asyncio.Protocol):
     def _passes(self, step: Hold | Delay | End) -> bool:
         match step:
             case Hold():
+                self._hold = step
                 return step.pass_or_wait(self._go_on)
             case Delay(seconds):
                 asyncio.get_running_loop().call_later(seconds, self._go_on)

@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from app.storage.engine import Engine
 from app.storage.migrate import migrate, schema_current
-from app.storage.schema import METADATA
+from app.storage.schema import METADATA, is_ours
 from tests.house.source import ROOT
 from tests.waiting import until
 
@@ -93,7 +93,8 @@ async def test_tables_in_code_and_in_the_database_agree(migrated_url: str) -> No
     )
 
     def differences(connection: Connection) -> object:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        options = {"compare_type": True, "include_name": is_ours}
+        context = MigrationContext.configure(connection, opts=options)
         return compare_metadata(context, METADATA)
 
     try:

@@ -19,7 +19,6 @@ from app.api.shapes import SessionList, SessionOut
 from app.api.sse import EventStream
 from app.api.waiting import unless_draining
 from app.core.lifecycle import Status
-from app.runtime.creation import Wanted
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.sessions import Opened
 from app.runtime.views import session_json
@@ -41,14 +40,7 @@ class SessionRoutes:
         content = await read_object(request, self._services.body_limit)
         body = checked(SessionIn, content)
         body.check_built()
-        wanted = Wanted(
-            task=body.task,
-            model=body.model,
-            tools=None if body.tools is None else tuple(body.tools),
-            limits=None if body.limits is None else body.limits.given(),
-            metadata=body.metadata,
-            traceparent=params.traceparent(request),
-        )
+        wanted = body.wanted(params.traceparent(request))
         attempt = None
         if key is not None:
             attempt = Attempt.of(TENANT, key, "POST /v1/sessions", canonical(content))
@@ -96,6 +88,11 @@ class SessionRoutes:
         row = await sessions.row(TENANT, params.session_id(request))
         return as_json(sessions.seen(row))
 
+    async def delete(self, request: Request) -> Response:
+        """Erase a session's content; its chain of hashes stays."""
+        await self._services.erasing.erase(TENANT, params.session_id(request))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
     async def list(self, request: Request) -> Response:
         """Return a page of sessions, newest first."""
         limit = params.limit(request)
@@ -141,6 +138,19 @@ class SessionRoutes:
                 answers=SessionOut,
                 parameters=(describing.SESSION_ID,),
                 refuses=(404,),
+            ),
+            Operation(
+                method="DELETE",
+                path="/v1/sessions/{id}",
+                id="eraseSession",
+                summary="Erase a session's content",
+                detail="Destroys its data key; an open turn is cancelled first. The chain of "
+                "hashes stays and still verifies. Idempotent.",
+                endpoint=self.delete,
+                tag="sessions",
+                status=204,
+                parameters=(describing.SESSION_ID,),
+                refuses=(404, 409),
             ),
             Operation(
                 method="GET",

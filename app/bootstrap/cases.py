@@ -1,0 +1,198 @@
+"""The use cases over the adapters, and the HTTP application over the use cases."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import cached_property
+
+from app import __version__
+from app.api.app import Application, create_app
+from app.api.deps import ApiServices, Auth
+from app.bootstrap.edges import Readiness, Scraped, parse_tool
+from app.bootstrap.parts import Parts
+from app.runtime.answers import Answers
+from app.runtime.approvals import Approvals
+from app.runtime.checkup import Checkup
+from app.runtime.creation import Creation
+from app.runtime.erasing import Erasing
+from app.runtime.firing import Firing
+from app.runtime.forks import Forks
+from app.runtime.inquiry import Inquiry
+from app.runtime.past import Past
+from app.runtime.schedules import Schedules
+from app.runtime.sessions import Sessions
+from app.runtime.worker import Worker
+from app.storage.audit import PostgresAudit
+from app.storage.chain import Chains
+from app.storage.journal import PostgresJournal
+from app.storage.schedules import PostgresSchedules
+from app.storage.sessions import PostgresSessions
+from app.storage.tools import PostgresTools
+from app.storage.workers import PostgresWorkers
+from app.tools.definition import describe
+
+
+@dataclass(frozen=True)
+class Cases:
+    """What can be done, each use case made when it is first asked for."""
+
+    parts: Parts
+
+    @cached_property
+    def store(self) -> PostgresSessions:
+        """Return the sessions in Postgres."""
+        return PostgresSessions(self.parts.engine)
+
+    @cached_property
+    def creation(self) -> Creation:
+        """Return the use case that creates sessions."""
+        parts = self.parts
+        return Creation(
+            clock=parts.clock,
+            codec=parts.codec,
+            keyring=parts.keyring,
+            store=self.store,
+            hub=parts.hub,
+            models=parts.models,
+            catalog=parts.catalog,
+            prompts=parts.prompts,
+            tokens=parts.tokens,
+            limits=parts.settings.limits,
+            sample=parts.observer.sample,
+            trace_url=parts.observer.trace_url,
+        )
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """Return the use cases of sessions that exist."""
+        parts = self.parts
+        return Sessions(
+            clock=parts.clock,
+            keyring=parts.keyring,
+            store=self.store,
+            workers=PostgresWorkers(parts.engine),
+            hub=parts.hub,
+            follower=parts.follower,
+            models=parts.models,
+            tokens=parts.tokens,
+            lease_s=parts.settings.lease_s,
+            trace_url=parts.observer.trace_url,
+        )
+
+    @cached_property
+    def past(self) -> Past:
+        """Return what reads journals back."""
+        parts = self.parts
+        journal = PostgresJournal(parts.engine)
+        return Past(clock=parts.clock, codec=parts.codec, journal=journal)
+
+    @cached_property
+    def answers(self) -> Answers:
+        """Return the use cases of verifications and client tools."""
+        parts = self.parts
+        return Answers(
+            clock=parts.clock, sessions=self.sessions, tokens=parts.tokens, past=self.past
+        )
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """Return the use cases of approvals."""
+        parts = self.parts
+        return Approvals(
+            clock=parts.clock,
+            sessions=self.sessions,
+            store=self.store,
+            catalog=parts.catalog,
+            arguments=parts.arguments,
+            tokens=parts.tokens,
+            past=self.past,
+        )
+
+    @cached_property
+    def forks(self) -> Forks:
+        """Return the use case that forks sessions."""
+        parts = self.parts
+        return Forks(
+            clock=parts.clock,
+            sessions=self.sessions,
+            creation=self.creation,
+            prompts=parts.prompts,
+            tokens=parts.tokens,
+            past=self.past,
+            sample=parts.observer.sample,
+        )
+
+    @cached_property
+    def erasing(self) -> Erasing:
+        """Return the use case that erases the content of sessions."""
+        return Erasing(clock=self.parts.clock, store=self.store, sessions=self.sessions)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Return the use cases of schedules."""
+        parts = self.parts
+        return Schedules(
+            clock=parts.clock,
+            keyring=parts.keyring,
+            store=PostgresSchedules(parts.engine),
+            sessions=self.store,
+            firing=Firing(creation=self.creation, sessions=self.sessions),
+        )
+
+    @cached_property
+    def inquiry(self) -> Inquiry:
+        """Return the use cases that explain a session."""
+        parts = self.parts
+        journal = PostgresJournal(parts.engine)
+        checkup = Checkup(
+            audit=PostgresAudit(parts.engine),
+            chains=Chains(parts.keyring, parts.codec),
+            journal=journal,
+        )
+        return Inquiry(
+            clock=parts.clock,
+            codec=parts.codec,
+            keyring=parts.keyring,
+            store=self.store,
+            workers=PostgresWorkers(parts.engine),
+            journal=journal,
+            prompts=parts.prompts,
+            checkup=checkup,
+            version=__version__,
+        )
+
+    def application(self, worker: Worker | None, draining: asyncio.Event) -> Application:
+        """Return the HTTP application of this process."""
+        parts = self.parts
+        key = parts.settings.admin_key
+        services = ApiServices(
+            creation=self.creation,
+            sessions=self.sessions,
+            answers=self.answers,
+            approvals=self.approvals,
+            forks=self.forks,
+            erasing=self.erasing,
+            schedules=self.schedules,
+            schedule_store=PostgresSchedules(parts.engine),
+            follower=parts.follower,
+            inquiry=self.inquiry,
+            store=self.store,
+            journal=PostgresJournal(parts.engine),
+            keyring=parts.keyring,
+            clock=parts.clock,
+            catalog=parts.catalog,
+            tool_store=PostgresTools(parts.engine),
+            tool_port=parts.tools,
+            argument_reader=parts.arguments,
+            parse_tool=parse_tool,
+            describe_tool=describe,
+            models=parts.models,
+            webhooks=parts.side.webhooks(),
+            observer=parts.observer,
+            ready=Readiness(parts.engine, parts.link, worker, draining).report,
+            metrics=Scraped(parts.observer.metrics, parts.link, worker).render,
+            auth=Auth(parts.settings.auth_on, None if key is None else key.get_secret_value()),
+            version=__version__,
+            body_limit=parts.settings.body_limit,
+            draining=draining,
+        )
+        return create_app(services)

@@ -1,0 +1,1 @@
+"""The promise under fire: the crash matrix and the soak."""

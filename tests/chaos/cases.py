@@ -1,0 +1,84 @@
+"""The cases of the matrix: a point, and what a process gets there."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from typing_extensions import override
+
+from tests.integration.points import API, CHORES
+
+Action = Literal["kill", "stop", "term"]
+ACTIONS: Final[tuple[Action, ...]] = ("kill", "stop", "term")
+SIDES: Final = ("before", "after")
+OUTSIDE: Final = ("asked", "sent", "done")
+"""Moments inside an effect, struck from outside by the server which has it.
+
+`asked:n`: the n-th request of the session is with the model. `sent:op`: a call is with its tool,
+which has done nothing yet; `done:op`: it has, and its answer waits.
+"""
+DRAIN: Final = ("give_up", "remove")
+"""Calls of a worker that drains: it is told to, and struck in the middle of it."""
+_CALLS: Final = ("look1", "put1", "pay1", "pay2", "send1", "order1")
+_TIMED: Final = tuple(
+    f"{port}:{nth}:{side}"
+    for port, nth in (("renew", 1), ("renew", 2), ("sweep", 1), ("owned", 1))
+    for side in SIDES
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A point (`port:n:side`, `asked:n`, `sent:op`, `done:op`), and what happens there."""
+
+    point: str
+    action: Action
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.point} {self.action}"
+
+    @property
+    def port(self) -> str:
+        """Return what is called there."""
+        return self.point.partition(":")[0]
+
+    @property
+    def of_api(self) -> bool:
+        """Return whether an API process is struck, and not a worker."""
+        return self.port in API
+
+    @property
+    def from_outside(self) -> bool:
+        """Return whether the signal comes from outside, while an effect is held."""
+        return self.port in OUTSIDE
+
+    @property
+    def held(self) -> bool:
+        """Return whether the session is held at the model until the process was struck."""
+        return self.port in CHORES or self.port in DRAIN
+
+
+@dataclass(slots=True)
+class Found:
+    """What became of a case."""
+
+    case: Case
+    struck: bool = False
+    faults: list[str] = field(default_factory=list)
+    asked_back: int = 0
+    again: int = 0
+    """Deliveries of calls beyond one for each op."""
+    seconds: float = 0.0
+
+
+def cases(recorded: Iterable[str], requests: int) -> list[Case]:
+    """Return every case: the recorded points of a run, and those which no recording shows."""
+    points = [
+        *dict.fromkeys(recorded),
+        *(f"asked:{n}" for n in range(1, requests + 1)),
+        *(f"{kind}:{op}" for kind in ("sent", "done") for op in _CALLS),
+        *_TIMED,
+        *(f"{port}:1:{side}" for port in DRAIN for side in SIDES),
+    ]
+    return [Case(point, action) for point in points for action in ACTIONS]

@@ -1,0 +1,1 @@
+"""Random histories: a stateful test over the HTTP API of real processes."""

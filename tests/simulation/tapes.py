@@ -1,0 +1,96 @@
+"""Readers: whatever breaks, each sees the journal once, in order, to its end."""
+
+import asyncio
+import contextlib
+import random
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from app.runtime.errors import StoreUnavailable
+from app.runtime.frames import Frame
+from tests.simulation.cluster import ApiProcess, Cluster
+from tests.simulation.small import LinkedCipher
+
+SILENCE_S = 8.0
+PROMPT_S = 1.0
+_LOST = (StoreUnavailable, ConnectionError, TimeoutError)
+
+
+@dataclass(eq=False)
+class Tape:
+    """What one reader has seen of a session, over all his connections."""
+
+    cluster: Cluster
+    session_id: str
+    last: int = 0
+    connection: int = 0
+    heard_s: float = 0.0
+
+    async def play(self, chance: random.Random) -> None:
+        """Follow for ever, connecting again wherever the stream breaks off."""
+        while True:
+            with contextlib.suppress(IndexError):  # no API lives at the moment
+                await self._connect(chance.choice(self.cluster.apis), chance)
+            self.connection += 1
+            await asyncio.sleep(0.1 + chance.random())
+
+    async def _connect(self, api: ApiProcess, chance: random.Random) -> None:
+        patience_s = chance.choice((1.0, 4.0, None, None))
+        slow_s = chance.choice((0.0, 0.0, 0.0, 0.05))
+        forever = chance.random() < 0.3
+        me = self.connection
+        self.heard_s = began_s = self.cluster.loop.time()
+
+        async def stream() -> None:
+            cipher = LinkedCipher(self.session_id)
+            follow = api.follower.follow(self.session_id, cipher, self.last, forever=forever)
+            async with aclosing(follow) as frames:
+                async for frame in frames:
+                    if self.connection != me:
+                        return  # nobody is at the other end any more
+                    self._take(frame, api, max(began_s, 0.0) if not slow_s else None)
+                    if slow_s:
+                        await asyncio.sleep(slow_s)
+
+        try:
+            async with asyncio.timeout(patience_s), asyncio.TaskGroup() as group:
+                watching = group.create_task(self._while_heard())
+                await api.call(stream)
+                watching.cancel()
+        except* _LOST:
+            pass  # he connects again
+
+    async def _while_heard(self) -> None:
+        """Give a connection up on which nothing comes any more, not even a sign of life."""
+        loop = self.cluster.loop
+        while loop.time() - self.heard_s < SILENCE_S:  # noqa: ASYNC110 - silence sets no event
+            await asyncio.sleep(SILENCE_S / 2)
+        raise TimeoutError
+
+    def _take(self, frame: Frame, api: ApiProcess, began_s: float | None) -> None:
+        audit = self.cluster.audit
+        self.heard_s = self.cluster.loop.time()
+        if frame.seq is None:
+            return
+        ledger = audit.ledger(self.session_id)
+        if frame.seq != self.last + 1:
+            audit.fail(f"a reader of {self.session_id} got {frame.seq} after {self.last}")
+        elif frame.seq > ledger.seq:
+            audit.fail(f"a reader of {self.session_id} got {frame.seq} before it was written")
+        elif frame.payload != ledger.plain[frame.seq - 1]:
+            audit.fail(f"a reader of {self.session_id} got another event {frame.seq}")
+        else:
+            self._in_time(frame.seq, began_s, ledger.told[frame.seq - 1][0], api)
+        self.last = frame.seq
+
+    def _in_time(self, seq: int, began_s: float | None, told_s: float, api: ApiProcess) -> None:
+        if began_s is None or not self.cluster.weather.calm or not api.process.undisturbed:
+            return
+        late_s = self.cluster.loop.time() - max(began_s, told_s)
+        if late_s > PROMPT_S:
+            what = f"{seq} of {self.session_id} {late_s:.1f} s late"
+            self.cluster.audit.fail(f"a reader got {what}, though nothing fails")
+
+    @property
+    def complete(self) -> bool:
+        return self.last == self.cluster.audit.ledger(self.session_id).seq

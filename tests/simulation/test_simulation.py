@@ -1,0 +1,122 @@
+"""The promise under every fault the simulation knows, and the simulation under its own."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+
+import pytest
+
+from tests.house.source import ROOT
+from tests.simulation.plants import PLANTS
+from tests.simulation.pool import Sum, played, played_by_many, seeds_until_found
+from tests.simulation.run import Outcome, simulate
+
+PROCESSES = min(2, os.cpu_count() or 1)
+SEEDS = 2000
+SOON = 1500
+"""Within how many seeds each planted fault must be found; how many it takes: docs/reliability.md"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.req(
+    "STATE-1", "STATE-2", "STATE-4", "STATE-10", "API-3", "API-7", "TOOL-10", "TOOL-17"
+)
+@pytest.mark.case("C042", "C057", "C064", "C067", "C068", "C069", "C070", "C075", "C085", "C112")
+def test_two_thousand_runs_keep_every_invariant() -> None:
+    total = played_by_many(range(SEEDS), PROCESSES, None, lambda _sum: None)
+    told = [outcome.told() for outcome in total.failures[:1]]
+    failed = [outcome.seed for outcome in total.failures]
+    assert failed == [], "\n".join((f"seeds that fail: {failed}", *told))
+    assert total.runs == SEEDS
+    assert _missing(total) == []
+
+
+def _missing(total: Sum) -> list[str]:
+    """Return what did not happen often enough for these runs to mean anything."""
+    wanted = {
+        "approval.decided": 50,
+        "approval.requested": 50,
+        "guard.tripped": 100,
+        "limits.raised": 20,
+        "message.received": 500,
+        "model.failed": 50,
+        "session.claimed": 1000,
+        "session.closed": 50,
+        "session.forked": 50,
+        "session.interrupted": 50,
+        "session.resumed": 20,
+        "timer.fired": 50,
+        "tool.attempted": 50,
+        "tool.checked": 20,
+        "turn.ended": 3000,
+        "verification.decided": 20,
+        "verification.requested": 20,
+    }
+    return [
+        f"{kind}: {total.events[kind]}, not {n}"
+        for kind, n in wanted.items()
+        if total.events[kind] < n
+    ]
+
+
+@pytest.fixture(scope="module")
+def searches() -> Iterator[dict[str, Future[Outcome | None]]]:
+    """Look for every planted fault, in processes of their own (coverage would slow them)."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
+        yield {plant: pool.submit(seeds_until_found, plant, SOON) for plant in PLANTS}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("plant", PLANTS)
+def test_each_planted_fault_is_found(
+    plant: str, searches: dict[str, Future[Outcome | None]]
+) -> None:
+    found = searches[plant].result()
+    assert found is not None, f"{plant} was not found in {SOON} runs"
+    assert f"PLANT={plant}" in found.told()
+
+
+def test_a_seed_is_the_same_run_whatever_the_process_hashes_by() -> None:
+    seeds = ("--seeds", "12", "--from", "300", "--hashes")
+
+    def hashes(hash_seed: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.simulation", *seeds],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        return done.stdout
+
+    assert hashes("1") == hashes("4242")
+
+
+def test_a_run_is_the_same_after_others_as_alone() -> None:
+    alone = simulate(41).trace_hash
+    played(range(35, 41))
+    assert simulate(41).trace_hash == alone
+    assert simulate(42).trace_hash != alone
+
+
+def test_a_failure_says_how_to_play_it_again() -> None:
+    found = seeds_until_found("act-then-append", 50)
+    assert found is not None
+    again = simulate(found.seed, PLANTS["act-then-append"])
+    assert again.trace_hash == found.trace_hash
+    assert f"make simulate SEED={found.seed} PLANT=act-then-append" in found.told()
+    assert "VIOLATION" in found.told()
+
+
+def test_runs_differ_in_what_goes_wrong() -> None:
+    words = Counter(word for seed in range(60) for word in simulate(seed).weather.split())
+    kinds = {word.partition("=")[0] for word in words}
+    assert kinds >= {"calm", "unheard", "late", "kills", "freezes", "outages", "dropped"}

@@ -1,0 +1,1 @@
+"""The soak: mixed sessions for minutes, under random kills, with a report."""
