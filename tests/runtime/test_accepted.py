@@ -11,6 +11,7 @@ from app.runtime.errors import ModelFailure
 from app.runtime.exchange import ModelReply, ModelRequest
 from app.runtime.poison import MOST_CLAIMS
 from app.runtime.refusals import Conflict
+from app.runtime.worker import WorkerOptions
 from tests.fakes.interposed import Death
 from tests.fakes.models import says
 from tests.runtime.scripts import weather
@@ -167,3 +168,23 @@ async def test_a_retry_that_only_waits_does_not_hold_up_a_drain(world: World) ->
         assert world.clock.boot_s() - began < 1
     assert world.store.rows[session].owner is None
     assert len(world.model.asked) == 1
+
+
+@pytest.mark.req("OPS-4", "STATE-4")
+async def test_a_session_that_a_drain_gives_up_goes_on_at_once(world: World) -> None:
+    """The other worker is told; it does not find it at its next look."""
+    world.model.takes_s = 60
+    owner = world.node("owner", options=WorkerOptions(drain_s=0.55))
+    heir = world.node("heir")
+    async with world.running(owner) as group:
+        session = await world.create()
+        await world.moment(session, "model.requested")
+        heir.task = group.create_task(heir.worker.run())
+        await asyncio.sleep(0.1)
+        owner.worker.drain()
+        assert owner.task is not None
+        await owner.task
+        await asyncio.sleep(0.05)
+        assert world.store.rows[session].owner == "heir"
+        world.model.takes_s = 0
+        heir.worker.drain()
