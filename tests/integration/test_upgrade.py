@@ -249,3 +249,8 @@ async def test_the_older_release_leaves_alone_what_it_cannot_read(
         assert (await now.reached(waiting, "waiting", timeout_s=BOUND_S))["pending"]["approvals"]
         await _completed(now, running, 2)
         assert [d.arguments for d in upgrade.tools.received if d.tool == "pay"] == [{"amount": 5}]
+
+
+def test_without_the_history_it_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(pytest.fail.Exception, match="full\nclone"):
+        unpack(tmp_path, "0" * 40)
