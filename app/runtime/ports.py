@@ -1,7 +1,4 @@
-"""Every port of the runtime, on a page. Adapters live on the edges, fakes in tests/fakes.
-
-One suite in tests/conformance runs on each fake and its real adapter.
-"""
+"""The ports of the runtime. One suite in tests/conformance runs on each fake and its adapter."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager

@@ -12,7 +12,7 @@ from app.api.deps import TENANT, ApiServices
 from app.api.remembering import remembered
 from app.api.routing import Operation
 from app.api.schemas import NothingIn, checked
-from app.api.shapes import (
+from app.api.shapes_of_explaining import (
     ChainList,
     ExplanationOut,
     ReplayOut,

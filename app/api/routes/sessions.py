@@ -149,8 +149,7 @@ class SessionRoutes:
                 path="/v1/sessions/{id}",
                 id="eraseSession",
                 summary="Erase a session's content",
-                detail="Destroys its data key; an open turn is cancelled first. The chain of "
-                "hashes stays and still verifies. Idempotent.",
+                detail="Destroys its data key; an open turn is cancelled first. Idempotent.",
                 endpoint=self.delete,
                 tag="sessions",
                 status=204,
