@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from app.api.shapes import Json, Shape, Time, UsageOut
 from app.core.lifecycle import Phase, Status
 
@@ -34,7 +36,7 @@ class RequestOut(Shape):
     messages: list[Json]
     model: str = ""
     purpose: str = ""
-    tools: list[str] = []
+    tools: list[str] = Field(default_factory=list)
     intact: bool = True
 
 
