@@ -1,6 +1,8 @@
-"""What is answered to who asks why a session is as it is: states, requests, replays, chains."""
+"""The shapes of what explains sessions; `app.api.shapes` has the others."""
 
 from typing import Literal
+
+from pydantic import Field
 
 from app.api.shapes import Json, Shape, Time, UsageOut
 from app.core.lifecycle import Phase, Status
@@ -34,7 +36,7 @@ class RequestOut(Shape):
     messages: list[Json]
     model: str = ""
     purpose: str = ""
-    tools: list[str] = []
+    tools: list[str] = Field(default_factory=list)
     intact: bool = True
 
 
