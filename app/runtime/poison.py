@@ -54,7 +54,8 @@ def obituary(
     )
     append = _rest(claim, failed, claim.inbox_seen if open_turn else claim.inbox_head)
     view = sealer.view(ended_view(ended.result, ended.error))
-    return replace(_with(append, sealer, claim, event), view=view)
+    again = Release(at_us, at_us)  # for what the journal holds beyond this turn, should it fold now
+    return replace(_with(append, sealer, claim, event), view=view, release=again)
 
 
 def _with(append: Append, sealer: Sealer, claim: Claim, event: Event) -> Append:

@@ -70,7 +70,7 @@ def facts_of(state: State) -> Facts:
         limits=_limits_text(state.limits),
         trace_id="" if state.trace is None else state.trace.trace_id,
         tools=tuple(ref.name for ref in state.tools),
-        ended_at_us=state.at_us if ended is not None else None,
+        ended_at_us=None if ended is None else ended.at_us,
     )
 
 
