@@ -4,6 +4,7 @@ from starlette.types import ASGIApp
 
 from app.api.deps import ApiServices
 from app.api.edge import Edge
+from app.api.routes.approvals import ApprovalRoutes
 from app.api.routes.service import ServiceRoutes
 from app.api.routes.sessions import SessionRoutes
 from app.api.routes.tools import ToolRoutes
@@ -30,6 +31,7 @@ def create_api(services: ApiServices, version: str) -> Api:
         *SessionRoutes(services).operations(),
         *TraceRoutes(services).operations(),
         *VerbRoutes(services).operations(),
+        *ApprovalRoutes(services).operations(),
         *ToolRoutes(services).operations(),
         *ServiceRoutes(services, document).operations(),
     )

@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from app.core.toolbox import ToolSpec
+from app.runtime.answers import Answers
+from app.runtime.approvals import Approvals
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation
 from app.runtime.follow import Follower
+from app.runtime.forks import Forks
 from app.runtime.ports import (
     ArgumentReader,
     Clock,
@@ -67,6 +70,9 @@ class ApiServices:
 
     creation: Creation
     sessions: Sessions
+    answers: Answers
+    approvals: Approvals
+    forks: Forks
     follower: Follower
     store: SessionStore
     journal: JournalStore

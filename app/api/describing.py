@@ -30,6 +30,8 @@ _LIMIT: Document = {"type": "integer", "minimum": 1, "maximum": MOST_LIMIT}
 _KEY: Document = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
 
 SESSION_ID = _parameter("path", "id", {"type": "string"}, "The session's id.")
+APPROVAL_ID = _parameter("path", "id", {"type": "string"}, "The approval's id.")
+SESSION = query("session", {"type": "string"}, "Of this session.")
 TOOL_NAME = _parameter("path", "name", {"type": "string"}, "The tool's name.")
 LIMIT = query("limit", {**_LIMIT, "default": DEFAULT_LIMIT}, "How many at most.")
 AFTER = query("after", {"type": "string"}, "The `next` of the page before.")

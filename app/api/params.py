@@ -17,6 +17,7 @@ _BEYOND: Final = 10**_DIGITS
 _MOST_KEY: Final = 255
 _MOST_FILTER: Final = 256
 _SESSION_ID: Final = re.compile(r"ses_[0-9A-Za-z_-]{1,60}")
+_APPROVAL_ID: Final = re.compile(r"apr_[0-9A-Za-z_-]{1,120}")
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
@@ -33,6 +34,19 @@ def session_id(request: Request) -> str:
     found = str(request.path_params["id"])
     if _SESSION_ID.fullmatch(found) is None:
         raise NotFound("session", clean_text(found[:80]))
+    return found
+
+
+def approval_id(request: Request) -> str:
+    """Return the approval's id in the path.
+
+    Raises:
+        NotFound: when no approval can have it.
+
+    """
+    found = str(request.path_params["id"])
+    if _APPROVAL_ID.fullmatch(found) is None:
+        raise NotFound("approval", clean_text(found[:80]))
     return found
 
 
@@ -84,6 +98,12 @@ def after_session(request: Request) -> str | None:
     if text is not None and _SESSION_ID.fullmatch(text) is None:
         raise bad_parameter("/query/after", "after must be the `next` of an earlier page")
     return text
+
+
+def session_filter(request: Request) -> str | None:
+    """Return the session that is asked for by `?session=`, None when none is."""
+    text = request.query_params.get("session")
+    return None if text is None else clean_text(text[:_MOST_FILTER])
 
 
 def text_filter(request: Request, name: str) -> str | None:

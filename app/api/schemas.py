@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from app.api.pointers import pointer_within
 from app.runtime.refusals import FieldFault, Invalid, NotSupported
@@ -102,10 +109,6 @@ class MessageIn(Body):
     text: Text
     when_busy: Literal["reject", "enqueue", "interrupt", "steer"] = "reject"
 
-    def check_built(self) -> None:
-        """Refuse what the contract has and this release has not."""
-        refuse_unbuilt({"/when_busy": self.when_busy in {"interrupt", "steer"}})
-
 
 class ResumeIn(Body):
     """Limits to raise before a turn goes on."""
@@ -119,6 +122,56 @@ class VerificationIn(Body):
     call_id: Name
     outcome: Literal["happened", "did_not_happen"]
     output: object = None
+
+
+class ToolResultIn(Body):
+    """What a call returned which the client carried out: `output`, or `error` where it failed."""
+
+    call_id: Name
+    output: object = None
+    error: Annotated[str, Field(min_length=1, max_length=_MOST_TEXT)] | None = None
+
+    @model_validator(mode="after")
+    def one_of_both(self) -> "ToolResultIn":
+        """Take an output (null counts, when it is said) or an error."""
+        said = self.model_fields_set
+        if (self.error is not None) == ("output" in said):
+            message = "give either `output` or `error`"
+            raise ValueError(message)
+        return self
+
+
+class DecisionIn(Body):
+    """What a person decides on an approval; `hash` is that of the arguments which they saw."""
+
+    decision: Literal["approve", "deny"]
+    message: Annotated[str, Field(max_length=10_000)] | None = None
+    arguments: dict[str, object] | None = None
+    hash: Name | None = None
+
+
+class PromptIn(Body):
+    """A prompt at one of its versions."""
+
+    name: Name
+    version: Annotated[Whole, Field(ge=1)] | None = None
+
+
+class GivenResultIn(Body):
+    """What a call is to have returned in a fork."""
+
+    call_id: Name
+    output: object
+
+
+class ForkIn(Body):
+    """Where a session goes on another way, and what is different there."""
+
+    at_seq: Annotated[Whole, Field(ge=1)]
+    task: Text | None = None
+    model: Name | None = None
+    prompts: Annotated[dict[Name, PromptIn], Field(max_length=16)] | None = None
+    tool_result: GivenResultIn | None = None
 
 
 class InvokeIn(Body):

@@ -120,6 +120,32 @@ class ReceiptOut(Shape):
     session: SessionOut
 
 
+class ApprovalOut(Shape):
+    """A call that needs a person's approval, bound to its arguments by their hash."""
+
+    id: str
+    object: Literal["approval"]
+    session_id: str
+    call_id: str
+    name: str
+    arguments: Json
+    hash: str
+    status: Literal["pending", "approved", "denied", "expired", "superseded"]
+    requested_at: Time
+    expires_at: Time
+    decided_at: Time | None
+    message: str | None
+    changed_arguments: Json | None
+    by: str | None
+
+
+class ApprovalList(Shape):
+    """A page of approvals; a session's approvals are never torn apart."""
+
+    data: list[ApprovalOut]
+    next: str | None
+
+
 class EventOut(Shape):
     """An event of the trace; docs/events.md lists the data of each type."""
 

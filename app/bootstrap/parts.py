@@ -19,13 +19,17 @@ from app.providers.config import ModelConfig
 from app.providers.models_file import ModelsFileError, load_models
 from app.providers.registry import Models
 from app.providers.tokens import TokenCounter
+from app.runtime.answers import Answers
+from app.runtime.approvals import Approvals
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
 from app.runtime.driver import Desk
 from app.runtime.follow import Follower
+from app.runtime.forks import Forks
 from app.runtime.lease import Lease
+from app.runtime.past import Past
 from app.runtime.perform import Performer
 from app.runtime.recovery import Recovery
 from app.runtime.sessions import Sessions
@@ -86,7 +90,7 @@ class Parts:
             catalog=self.catalog,
             prompts=self.prompts,
             tokens=self.tokens,
-            reader=AnswerReader(self.arguments, self.tokens),
+            reader=AnswerReader(self.arguments, self.tokens, settings.approval_ttl_s),
             observer=self.observer,
             sample=self.observer.sample,
         )
@@ -146,10 +150,30 @@ class Parts:
             lease_s=settings.lease_s,
             trace_url=self.observer.trace_url,
         )
+        past = Past(clock=self.clock, codec=self.codec, journal=PostgresJournal(self.engine))
         key = settings.admin_key
         services = ApiServices(
             creation=creation,
             sessions=sessions,
+            answers=Answers(clock=self.clock, sessions=sessions, tokens=self.tokens, past=past),
+            approvals=Approvals(
+                clock=self.clock,
+                sessions=sessions,
+                store=store,
+                catalog=self.catalog,
+                arguments=self.arguments,
+                tokens=self.tokens,
+                past=past,
+            ),
+            forks=Forks(
+                clock=self.clock,
+                sessions=sessions,
+                creation=creation,
+                prompts=self.prompts,
+                tokens=self.tokens,
+                past=past,
+                sample=self.observer.sample,
+            ),
             follower=self.follower,
             store=store,
             journal=PostgresJournal(self.engine),

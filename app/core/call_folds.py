@@ -81,9 +81,9 @@ def tool_finished(state: State, _event: Event, body: ToolFinished) -> State:
     return changed(finished, pending=pending(finished))
 
 
-def approval_requested(state: State, _event: Event, body: ApprovalRequested) -> State:
+def approval_requested(state: State, event: Event, body: ApprovalRequested) -> State:
     """Note that a person was asked."""
-    approval = OpenApproval(body.approval_id, body.expires_at_us)
+    approval = OpenApproval(body.approval_id, event.at_us, body.expires_at_us)
     asked = _with_call(state, body.call_id, lambda c: replace(c, approval=approval))
     return changed(asked, pending=pending(asked))
 

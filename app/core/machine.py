@@ -139,7 +139,7 @@ def _prepared(draft: Draft, given: TurnPrepared) -> None:
             tools=given.tools,
             tools_tokens=given.tools_tokens,
             continues=resuming,
-            link=None if resuming is None or state.trace is None else _traceparent(state.trace),
+            link=None if resuming is None or state.trace is None else traceparent(state.trace),
         )
     )
     if cancelled:
@@ -148,7 +148,8 @@ def _prepared(draft: Draft, given: TurnPrepared) -> None:
         go_on(draft)
 
 
-def _traceparent(trace: Trace) -> str:
+def traceparent(trace: Trace) -> str:
+    """Return where a turn's spans hang, as W3C Trace Context writes it."""
     return f"00-{trace.trace_id}-{trace.span_id}-{'01' if trace.sampled else '00'}"
 
 

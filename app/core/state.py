@@ -45,6 +45,7 @@ class OpenApproval:
     """A person was asked whether the call may be made."""
 
     approval_id: str
+    requested_at_us: int
     expires_at_us: int
 
 

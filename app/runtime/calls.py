@@ -17,7 +17,7 @@ from app.core.faults import Fault, FaultKind, Hint
 from app.core.ids import call_id
 from app.core.messages import AssistantMessage
 from app.core.state import State
-from app.core.toolbox import FINISH, ToolSpec, nearest
+from app.core.toolbox import FINISH, ToolKind, ToolSpec, nearest
 from app.runtime.exchange import ModelReply, RawCall
 from app.runtime.ports import ArgumentReader, Tokens
 
@@ -31,6 +31,7 @@ class AnswerReader:
 
     arguments: ArgumentReader
     tokens: Tokens
+    approval_ttl_s: float = 86_400.0
 
     async def read(
         self, state: State, reply: ModelReply, tools: Mapping[str, ToolSpec], attempt: int
@@ -93,6 +94,9 @@ class AnswerReader:
             polling=spec.polling,
             serial_group=spec.serial_group,
             depends_on=spec.depends_on,
+            approval_ttl_s=self.approval_ttl_s,
+            client=spec.kind is ToolKind.CLIENT,
+            checkable=spec.status_check is not None,
         )
         if cut_off:
             return replace(call, fault=_truncated(), replay=_object(raw))
@@ -102,6 +106,7 @@ class AnswerReader:
         return replace(
             call,
             arguments=checked.arguments,
+            needs_approval=checked.needs_approval,
             replay=checked.replay,
             digest=action_digest(spec.name, checked.arguments),
             loop_digest=action_digest(spec.name, checked.arguments, spec.loop_ignore),

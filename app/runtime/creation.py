@@ -22,13 +22,15 @@ from app.runtime.ports import (
     SessionStore,
     Tokens,
 )
-from app.runtime.records import NewSession, SessionRow
+from app.runtime.records import NewSession, SealedEvent, SessionRow
 from app.runtime.refusals import FieldFault, Invalid
 from app.runtime.sealing import METADATA_CONTEXT, Sealer
-from app.runtime.views import facts_of, session_json
+from app.runtime.views import facts_of, session_json, view_of
 
 AGENT: Final = "default"
 PROMPT: Final = "agent"
+SLICE: Final = 64
+"""Events sealed before others get a turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +73,57 @@ class Creation:
             known = await self.store.recall(tenant, attempt.key)
             if known is not None:
                 return attempt.replay(self.keyring, known)
-        model = self._model(wanted.model)
+        model = self.model(wanted.model)
         limits = raised(self.limits, wanted.limits)
-        priced = model.price_input is not None and model.price_output is not None
-        if limits.max_cost is not None and not priced:
-            raise Invalid(
-                "The model has no prices.",
-                FieldFault("/limits/max_cost", f"Set prices for the model {model.name!r} first."),
-            )
+        check_priced(limits, model)
         frozen = await self._freeze(tenant, wanted.tools, model)
-        new, row, cipher = await self._first_events(tenant, wanted, model, limits, frozen)
-        shown = session_json(row, cipher, self.trace_url)
+        events = await self._first_events(wanted, model, limits, frozen)
+        return await self.begin(tenant, events, wanted.metadata, attempt)
+
+    async def begin(
+        self,
+        tenant: str,
+        events: tuple[Event, ...],
+        metadata: Mapping[str, str] | None,
+        attempt: Attempt | None,
+    ) -> Answer:
+        """Store a session with these events, and let a worker go on from there."""
+        state = fold(events)
+        if state is None:
+            message = "A session begins with its first events."
+            raise ValueError(message)
+        key, cipher = self.keyring.create(state.session_id)
+        sealer = Sealer(self.codec, cipher)
+        sealed: tuple[SealedEvent, ...] = ()
+        for start in range(0, len(events), SLICE):
+            head_hash = sealed[-1].hash if sealed else b""
+            sealed += sealer.seal(events[start : start + SLICE], head_hash)
+            if start:
+                await self.clock.sleep(0)  # a fork may bring thousands of events
+        plain = json.dumps(dict(metadata), ensure_ascii=False).encode() if metadata else None
+        new = NewSession(
+            id=state.session_id,
+            tenant=tenant,
+            agent=state.created.agent,
+            agent_version=state.created.agent_version,
+            model=state.model.name,
+            mode=state.created.mode,
+            prompt=f"{state.prompt.name}@{state.prompt.version}",
+            facts=facts_of(state),
+            key=key,
+            head_hash=sealed[-1].hash,
+            events=sealed,
+            parent=state.created.parent,
+            metadata=None if plain is None else cipher.seal(plain, METADATA_CONTEXT),
+            created_at_us=state.at_us,
+            view=None if state.ended is None else sealer.view(view_of(state)),
+        )
+        return await self._stored(new, cipher, attempt)
+
+    async def _stored(
+        self, new: NewSession, cipher: SessionCipher, attempt: Attempt | None
+    ) -> Answer:
+        shown = session_json(_row_of(new), cipher, self.trace_url)
         body = json.dumps(shown, ensure_ascii=False).encode()
         record = None
         if attempt is not None:
@@ -92,7 +134,13 @@ class Creation:
         await self.hub.nudge(new.id)
         return Answer(201, body, new.id)
 
-    def _model(self, name: str | None) -> ModelRef:
+    def model(self, name: str | None) -> ModelRef:
+        """Return a model by name, the default one for None.
+
+        Raises:
+            Invalid: when there is none of this name.
+
+        """
         model = self.models.get(name)
         if model is None:
             known = ", ".join(ref.name for ref in self.models.names())
@@ -110,8 +158,8 @@ class Creation:
             raise Invalid("A tool is not known.", fault) from error
 
     async def _first_events(
-        self, tenant: str, wanted: Wanted, model: ModelRef, limits: Limits, frozen: Frozen
-    ) -> tuple[NewSession, SessionRow, SessionCipher]:
+        self, wanted: Wanted, model: ModelRef, limits: Limits, frozen: Frozen
+    ) -> tuple[Event, ...]:
         now = self.clock.now_us()
         session_id = ids.mint("ses", at_us=now, entropy=self.clock.entropy(10))
         prompt = await self.prompts.ref(PROMPT, model.encoding)
@@ -127,39 +175,20 @@ class Creation:
             tools_tokens=frozen.tokens,
             link=wanted.traceparent,
         )
-        second = place(fold((first,)), turn, now)
-        return self._sealed(tenant, wanted, (first, second), f"{prompt.name}@{prompt.version}")
+        return first, place(fold((first,)), turn, now)
 
-    def _sealed(
-        self, tenant: str, wanted: Wanted, events: tuple[Event, ...], prompt: str
-    ) -> tuple[NewSession, SessionRow, SessionCipher]:
-        state = fold(events)
-        if state is None:
-            message = "A session begins with its first events."
-            raise ValueError(message)
-        key, cipher = self.keyring.create(state.session_id)
-        sealed = Sealer(self.codec, cipher).seal(events, b"")
-        metadata = None
-        if wanted.metadata:
-            plain = json.dumps(dict(wanted.metadata), ensure_ascii=False).encode()
-            metadata = cipher.seal(plain, METADATA_CONTEXT)
-        new = NewSession(
-            id=state.session_id,
-            tenant=tenant,
-            agent=AGENT,
-            agent_version=1,
-            model=state.model.name,
-            mode=state.created.mode,
-            prompt=prompt,
-            facts=facts_of(state),
-            key=key,
-            head_hash=sealed[-1].hash,
-            events=sealed,
-            parent=None,
-            metadata=metadata,
-            created_at_us=state.at_us,
-        )
-        return new, _row_of(new), cipher
+
+def check_priced(limits: Limits, model: ModelRef) -> None:
+    """Let a money ceiling pass where the model has prices.
+
+    Raises:
+        Invalid: when it has none.
+
+    """
+    priced = model.price_input is not None and model.price_output is not None
+    if limits.max_cost is not None and not priced:
+        message = f"Set prices for the model {model.name!r} first."
+        raise Invalid("The model has no prices.", FieldFault("/limits/max_cost", message))
 
 
 def raised(base: Limits, wanted: Mapping[str, object] | None) -> Limits:
@@ -190,5 +219,5 @@ def _row_of(new: NewSession) -> SessionRow:
         updated_at_us=new.created_at_us,
         parent=new.parent,
         metadata=new.metadata,
-        view=None,
+        view=new.view,
     )

@@ -19,6 +19,7 @@ from app.core.inputs import (
     Input,
     ModelFaulted,
     ModelReturned,
+    StatusChecked,
     TimerRang,
     ToolFaulted,
     ToolReturned,
@@ -49,7 +50,7 @@ HOT_EVERY: Final = 64
 SNAPSHOT_EVERY: Final = 256
 STORE_RETRY_S: Final = 0.2
 _US: Final = 1_000_000
-_ANSWERS: Final = (ModelReturned, ModelFaulted, ToolReturned, ToolFaulted)
+_ANSWERS: Final = (ModelReturned, ModelFaulted, ToolReturned, ToolFaulted, StatusChecked)
 
 
 class StuckError(Exception):
@@ -142,10 +143,7 @@ class Driver:
     def _begin(self) -> None:
         now = self._desk.clock.now_us()
         lease_us = self._desk.lease.lease_us
-        timer = due_timer(self._state, now)
         self._take(Claimed(now, self._desk.worker, self._claim.epoch, lease_us))
-        if timer is not None:
-            self._take(TimerRang(now, timer))
 
     async def _round(self, group: asyncio.TaskGroup) -> bool:
         """Take what came, write what follows, begin what is owed; return whether to go on."""
@@ -153,6 +151,7 @@ class Driver:
             await self._read_inbox()
         while self._inputs:
             self._take(self._inputs.popleft())
+        self._ring()
         if not await self._save():
             return False
         if self._look or self._inputs:
@@ -163,6 +162,14 @@ class Driver:
             return False
         await self._wait()
         return True
+
+    def _ring(self) -> None:
+        """Take a timer that is due, after everything that was said before it was looked at."""
+        if not self._look:
+            now = self._desk.clock.now_us()
+            timer = due_timer(self._state, now)
+            if timer is not None:
+                self._take(TimerRang(now, timer))
 
     def _take(self, given: Input) -> None:
         decision = decide(self._state, given)

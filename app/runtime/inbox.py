@@ -1,14 +1,27 @@
 """Inbox rows: what the API puts in and the owner takes out. Payloads are JSON, sealed."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, fields
+from typing import Any, Final
 
 from app.core.canonical import Json
-from app.core.events import Limits, Policy
-from app.core.inputs import CancelAsked, CloseAsked, Input, ResumeAsked, Told, Verified
+from app.core.events import Choice, Limits, Policy
+from app.core.inputs import (
+    ApprovalGiven,
+    CancelAsked,
+    ClientAnswered,
+    CloseAsked,
+    Input,
+    ResumeAsked,
+    Told,
+    Verified,
+)
 from app.runtime.ports import SessionCipher
 from app.runtime.records import Delivery, InboxKind, InboxRow
 from app.runtime.sealing import INBOX_CONTEXT
+
+Content = dict[str, Any]  # decoded JSON: what an API process of this or an older release wrote
 
 
 def _sealed(cipher: SessionCipher, content: dict[str, Json]) -> bytes:
@@ -50,27 +63,57 @@ def verification(
     return Delivery(InboxKind.VERIFICATION, _sealed(cipher, content), subject=call_id)
 
 
+def approval(cipher: SessionCipher, given: ApprovalGiven) -> Delivery:
+    """Return what a person decided on an approval; one for each."""
+    content = asdict(given)
+    return Delivery(InboxKind.APPROVAL, _sealed(cipher, content), subject=given.approval_id)
+
+
+def tool_result(cipher: SessionCipher, given: ClientAnswered) -> Delivery:
+    """Return what the caller's own tool returned; one for each call."""
+    return Delivery(InboxKind.TOOL_RESULT, _sealed(cipher, asdict(given)), subject=given.call_id)
+
+
 def read_inbox(row: InboxRow, cipher: SessionCipher, at_us: int) -> Input:
     """Return an inbox row as the input which the machine decides upon."""
-    content = json.loads(cipher.open(row.payload, INBOX_CONTEXT))
-    match row.kind:
-        case InboxKind.MESSAGE:
-            policy = Policy(content["policy"])
-            return Told(at_us, content["text"], content["tokens"], policy)
-        case InboxKind.RESUME:
-            return ResumeAsked(at_us, _limits(content["limits"]))
-        case InboxKind.CANCEL:
-            return CancelAsked(at_us)
-        case InboxKind.CLOSE:
-            return CloseAsked(at_us)
-        case InboxKind.VERIFICATION:
-            return Verified(
-                at_us,
-                content["call_id"],
-                happened=content["happened"],
-                output=content["output"],
-                tokens=content["tokens"],
-            )
+    return _READERS[row.kind](json.loads(cipher.open(row.payload, INBOX_CONTEXT)), at_us)
+
+
+def _message(content: Content, at_us: int) -> Input:
+    return Told(at_us, content["text"], content["tokens"], Policy(content["policy"]))
+
+
+def _resume(content: Content, at_us: int) -> Input:
+    return ResumeAsked(at_us, _limits(content["limits"]))
+
+
+def _verification(content: Content, at_us: int) -> Input:
+    return Verified(
+        at_us,
+        content["call_id"],
+        happened=content["happened"],
+        output=content["output"],
+        tokens=content["tokens"],
+    )
+
+
+def _approval(content: Content, at_us: int) -> Input:
+    return ApprovalGiven(**content | {"at_us": at_us, "decision": Choice(content["decision"])})
+
+
+def _tool_result(content: Content, at_us: int) -> Input:
+    return ClientAnswered(**content | {"at_us": at_us})
+
+
+_READERS: Final[dict[InboxKind, Callable[[Content, int], Input]]] = {
+    InboxKind.MESSAGE: _message,
+    InboxKind.RESUME: _resume,
+    InboxKind.CANCEL: lambda _, at_us: CancelAsked(at_us),
+    InboxKind.CLOSE: lambda _, at_us: CloseAsked(at_us),
+    InboxKind.VERIFICATION: _verification,
+    InboxKind.APPROVAL: _approval,
+    InboxKind.TOOL_RESULT: _tool_result,
+}
 
 
 def _limits(content: object) -> Limits | None:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from app.core.canonical import as_text, digest
+from app.core.canonical import Json, as_text, digest
 from app.core.context import assemble, fault_text
-from app.core.effects import CallModel, CallTool, Effect, PrepareTurn
+from app.core.effects import CallModel, CallTool, CheckStatus, Effect, PrepareTurn
 from app.core.events import Purpose, ToolRef, Trace
 from app.core.faults import Fault, FaultKind
 from app.core.ids import idempotency_key
@@ -15,6 +15,7 @@ from app.core.inputs import (
     Input,
     ModelFaulted,
     ModelReturned,
+    StatusChecked,
     ToolFaulted,
     ToolReturned,
     TurnPrepared,
@@ -24,7 +25,7 @@ from app.core.toolbox import ToolSpec
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure, Withheld
-from app.runtime.exchange import ModelRequest, ToolReply, ToolRequest
+from app.runtime.exchange import ModelRequest, StatusReply, ToolReply, ToolRequest
 from app.runtime.ports import Clock, ModelPort, Observer, Prompts, Tokens, ToolPort
 
 MODEL_ATTEMPT_S: Final = 60.0
@@ -72,6 +73,9 @@ class Performer:
             case CallTool():
                 await self._wait_until(effect.not_before_us)
                 return await self._call_tool(tenant, state, effect, may_send)
+            case CheckStatus():
+                await self._wait_until(effect.not_before_us)
+                return await self._check_status(tenant, state, effect, may_send)
             case PrepareTurn():
                 return await self._prepare_turn(tenant, state)
             case _:
@@ -139,11 +143,26 @@ class Performer:
         self, tenant: str, state: State, effect: CallTool, may_send: Callable[[], bool]
     ) -> ToolReply:
         """Send one attempt; the fence is looked at before anything, and again at the first byte."""
+        request = await self._tool_request(tenant, state, effect, may_send)
+        try:
+            return await self.tools.run(request)
+        except Withheld:
+            raise LeaseInDoubtError from None
+
+    async def _tool_request(
+        self,
+        tenant: str,
+        state: State,
+        effect: CallTool | CheckStatus,
+        may_send: Callable[[], bool],
+    ) -> ToolRequest:
         call = effect.call
         spec = await self.catalog.spec(tenant, ToolRef(call.name, call.version))
         if spec is None:
             raise ToolFailure(_missing(call.name))
-        request = ToolRequest(
+        if not may_send():
+            raise LeaseInDoubtError
+        return ToolRequest(
             tenant=tenant,
             spec=spec,
             arguments=call.arguments or {},
@@ -152,19 +171,39 @@ class Performer:
             timeout_s=call.timeout_s,
             may_send=may_send,
         )
-        if not may_send():
-            raise LeaseInDoubtError
+
+    async def _check_status(
+        self, tenant: str, state: State, effect: CheckStatus, may_send: Callable[[], bool]
+    ) -> StatusChecked:
+        """Ask the tool what became of a call; whatever goes wrong there, it is not known."""
+        reply = StatusReply(None)
+        fault: Fault | None = None
         try:
-            return await self.tools.run(request)
+            request = await self._tool_request(tenant, state, effect, may_send)
+            reply = await self.tools.check(request)
+        except ToolFailure as failure:
+            fault = failure.fault
         except Withheld:
             raise LeaseInDoubtError from None
+        if fault is None and reply.detail:
+            fault = Fault.of(FaultKind.UNKNOWN_OUTCOME, reply.detail)
+        text = "" if reply.output is None else as_text(reply.output)
+        return StatusChecked(
+            at_us=self.clock.now_us(),
+            key=effect.key,
+            call_id=effect.call.call_id,
+            happened=reply.happened,
+            output=reply.output,
+            tokens=await self.tokens.count(text, state.model.encoding),
+            fault=fault,
+            jitter=self.clock.jitter(),
+        )
 
     async def _tool_returned(
         self, state: State, effect: CallTool, reply: ToolReply, began_s: float
     ) -> ToolReturned:
         text = as_text(reply.output) if reply.content is None else reply.content
-        empty = reply.output in (None, "", [], {})
-        plain = isinstance(reply.output, bool | int | float) or reply.output is None
+        empty, notable = weigh(reply.output, text)
         return ToolReturned(
             at_us=self.clock.now_us(),
             key=effect.key,
@@ -175,7 +214,7 @@ class Performer:
             digest=digest(reply.output),
             duration_ms=round((self.clock.boot_s() - began_s) * 1000, 3),
             empty=empty,
-            notable=not plain and not empty and len(text) > NOTABLE_CHARS,
+            notable=notable,
         )
 
     async def _tool_faulted(
@@ -202,6 +241,16 @@ class Performer:
             note=GO_ON,
             note_tokens=await self.tokens.count(GO_ON, state.model.encoding),
         )
+
+
+def weigh(output: Json, text: str) -> tuple[bool, bool]:
+    """Return whether a result is empty, and whether it is notable: the same twice says something.
+
+    Short texts, numbers and truth values repeat by chance (LOOP-7).
+    """
+    empty = output in (None, "", [], {})
+    plain = isinstance(output, bool | int | float) or output is None
+    return empty, not plain and not empty and len(text) > NOTABLE_CHARS
 
 
 def is_cancelled() -> bool:

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from app.core.events import Event, ModelRef, PromptRef, ToolRef
+from app.core.lifecycle import PendingKind
 from app.core.state import State
 from app.core.toolbox import ToolSpec
 from app.runtime.exchange import (
@@ -185,6 +186,11 @@ class SessionStore(Protocol):
         tool: str | None,
     ) -> list[SessionRow]:
         """Return rows, newest first, after the given id."""
+
+    async def pending(
+        self, tenant: str, kind: PendingKind, *, after: str | None, limit: int
+    ) -> list[SessionRow]:
+        """Return the rows of sessions that wait for this, newest first, after the given id."""
 
     def locked(
         self, tenant: str, session_id: str

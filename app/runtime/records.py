@@ -111,6 +111,8 @@ class InboxKind(StrEnum):
     CANCEL = "cancel"
     CLOSE = "close"
     VERIFICATION = "verification"
+    APPROVAL = "approval"
+    TOOL_RESULT = "tool_result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ class NewSession:
     parent: str | None
     metadata: bytes | None
     created_at_us: int
+    view: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,12 @@ from app.runtime.creation import raised
 from app.runtime.records import SessionRow
 from app.runtime.refusals import Conflict
 
+_RECEIPTS: Final = {
+    Policy.ENQUEUE: "enqueued",
+    Policy.STEER: "steered",
+    Policy.INTERRUPT: "interrupted",
+}
+
 _BOUNDS: Final = {
     StopReason.MAX_STEPS: "max_steps",
     StopReason.TOKEN_BUDGET: "token_budget",
@@ -37,12 +43,12 @@ def receipt(row: SessionRow, policy: Policy) -> str:
     ruling = rule(Verb.MESSAGE, row.status, pending=row.pending_kind, reason=row.stop_reason)
     if ruling in {Ruling.NEXT_TURN, Ruling.ANSWER}:
         return "started"
-    if ruling is Ruling.BY_POLICY and policy is Policy.ENQUEUE:
-        return "enqueued"
+    if ruling is Ruling.BY_POLICY and policy is not Policy.REJECT:
+        return _RECEIPTS[policy]
     if ruling is Ruling.BY_POLICY:
         detail = (
-            f"The session is {row.status.value}. Wait for the turn to end, or send the message "
-            'with "when_busy": "enqueue".'
+            f"The session is {row.status.value}. Wait for the turn to end, or say with "
+            '"when_busy" what the message does: "enqueue", "steer" or "interrupt".'
         )
         raise Conflict(detail, "session-busy")
     raise Conflict(f"The session is {row.status.value} and takes no message.", "session-ended")

@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from app.core.canonical import Json, as_text
 from app.core.events import (
     ModelRef,
     Policy,
 )
-from app.core.lifecycle import PendingKind, Ruling, Status, Verb, rule
+from app.core.lifecycle import Ruling, Status, Verb, rule
 from app.runtime import inbox
 from app.runtime.creation import raised
 from app.runtime.errors import Erased, KeyMissing, KeyTaken, Tampered
@@ -34,7 +33,7 @@ from app.runtime.ports import (
 from app.runtime.records import SessionRow, WrappedKey
 from app.runtime.refusals import Conflict, FieldFault, Invalid, KeyInFlight, NotFound, NoWorker
 from app.runtime.rulings import check_resume, limits_of, receipt
-from app.runtime.views import pending_calls, session_json
+from app.runtime.views import session_json, waking
 
 SETTLE_S = 5.0
 SETTLE_SLICE_S = 0.5
@@ -124,17 +123,17 @@ class Sessions:
             Conflict: when it is busy and the policy is `reject`, or can take none any more.
 
         """
-        encoding = (await self._known(tenant, session_id)).encoding
+        encoding = (await self.model_of(tenant, session_id)).encoding
         tokens = await self.tokens.count(text, encoding)
-        async with self._locked(tenant, session_id, attempt) as (locked, earlier):
+        async with self.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
             row = locked.row
             taken = receipt(row, policy)
-            if await locked.deliver(inbox.message(self._key(row), text, tokens, policy)) is None:
+            if await locked.deliver(inbox.message(self.key(row), text, tokens, policy)) is None:
                 raise Conflict("The session is being closed and takes no message.", "session-ended")
-            shown = {"receipt": taken, "session": json.loads(self.render(_waking(row)))}
-            answer = await self._remembered(locked, attempt, 202, shown)
+            shown = {"receipt": taken, "session": json.loads(self.render(waking(row)))}
+            answer = await self.remembered(locked, attempt, 202, shown)
         await self.hub.nudge(session_id)
         return answer
 
@@ -151,7 +150,7 @@ class Sessions:
             Conflict: when there is nothing to go on with, or the limits that ended it still hold.
 
         """
-        async with self._locked(tenant, session_id, attempt) as (locked, earlier):
+        async with self.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
             row = locked.row
@@ -163,11 +162,11 @@ class Sessions:
                 await locked.wake()
             else:
                 new = None if not limits else raised(limits_of(row), limits)
-                delivery = inbox.resume(self._key(row), new, row.facts.turn)
+                delivery = inbox.resume(self.key(row), new, row.facts.turn)
                 if await locked.deliver(delivery) is None:
                     raise Conflict("This turn is being resumed already.", "resume-pending")
-            shown = json.loads(self.render(_waking(row)))
-            answer = await self._remembered(locked, attempt, 202, shown)
+            shown = json.loads(self.render(waking(row)))
+            answer = await self.remembered(locked, attempt, 202, shown)
         await self.hub.nudge(session_id)
         return answer
 
@@ -180,12 +179,12 @@ class Sessions:
         return await self._settled(tenant, session_id, Verb.CLOSE)
 
     async def _settled(self, tenant: str, session_id: str, verb: Verb) -> Answer:
-        async with self._locked(tenant, session_id, None) as (locked, _):
+        async with self.locked(tenant, session_id, None) as (locked, _):
             row = locked.row
             ruling = rule(verb, row.status)
             if ruling is Ruling.UNCHANGED:
                 return Answer(200, self.render(row), session_id)
-            key = self._key(row)
+            key = self.key(row)
             asked = inbox.close(key) if verb is Verb.CLOSE else inbox.cancel(key, row.head)
             await locked.deliver(asked)
         await self.hub.nudge(session_id)
@@ -215,48 +214,13 @@ class Sessions:
         )
         raise NoWorker(detail)
 
-    async def verify(
-        self,
-        tenant: str,
-        session_id: str,
-        call_id: str,
-        output: Json,
-        attempt: Attempt | None,
-        *,
-        happened: bool,
-    ) -> Answer:
-        """Take what a person says of a call whose outcome is unknown.
-
-        Raises:
-            Conflict: when the session waits for no such call, or it was decided already.
-
-        """
-        encoding = (await self._known(tenant, session_id)).encoding
-        text = as_text(output) if output is not None else ""
-        tokens = await self.tokens.count(text, encoding)
-        async with self._locked(tenant, session_id, attempt) as (locked, earlier):
-            if earlier is not None:
-                return earlier
-            row = locked.row
-            key = self._key(row)
-            waits = row.pending_kind is PendingKind.VERIFICATION
-            if not waits or call_id not in pending_calls(row, key):
-                message = f"The session does not wait for a verification of {call_id!r}."
-                raise Conflict(message, "verification-not-pending")
-            delivery = inbox.verification(key, call_id, output, tokens, happened=happened)
-            if await locked.deliver(delivery) is None:
-                raise Conflict("This call was verified already.", "verification-decided")
-            shown = json.loads(self.render(_waking(row)))
-            answer = await self._remembered(locked, attempt, 202, shown)
-        await self.hub.nudge(session_id)
-        return answer
-
-    async def _known(self, tenant: str, session_id: str) -> ModelRef:
+    async def model_of(self, tenant: str, session_id: str) -> ModelRef:
+        """Return the model of a session, as far as it is known here."""
         row = (await self.get(tenant, session_id)).row
         return self.models.get(row.model) or ModelRef(row.model)
 
     @asynccontextmanager
-    async def _locked(
+    async def locked(
         self, tenant: str, session_id: str, attempt: Attempt | None
     ) -> AsyncIterator[tuple[LockedSession, Answer | None]]:
         """Lock the row for a moment, with the earlier answer under the same idempotency key."""
@@ -269,33 +233,40 @@ class Sessions:
             message = "Another request under this key is being carried out; try again soon."
             raise KeyInFlight(message) from taken
 
+    async def known(self, tenant: str, attempt: Attempt | None) -> Answer | None:
+        """Return the answer that was given under this key before, if there is one."""
+        found = None if attempt is None else await self.store.recall(tenant, attempt.key)
+        return None if attempt is None or found is None else attempt.replay(self.keyring, found)
+
     async def _earlier(self, locked: LockedSession, attempt: Attempt | None) -> Answer | None:
         found = None if attempt is None else await locked.recall(attempt.key)
         if attempt is None or found is None:
             return None
         return replace(attempt.replay(self.keyring, found), session_id=locked.row.id)
 
-    async def _remembered(
+    async def remembered(
         self,
         locked: LockedSession,
         attempt: Attempt | None,
         status: int,
         shown: Mapping[str, object],
     ) -> Answer:
+        """Return an answer, remembered in the same transaction where the request has a key."""
         body = json.dumps(shown, ensure_ascii=False).encode()
         session_id = locked.row.id
         if attempt is not None:
             await locked.remember(attempt.record(self.keyring, status, body, session_id))
         return Answer(status, body, session_id)
 
-    def _key(self, row: SessionRow) -> SessionCipher:
+    def key(self, row: SessionRow) -> SessionCipher:
+        """Return what seals and opens the content of a session.
+
+        Raises:
+            Conflict: when it was erased.
+
+        """
         try:
             return self.keyring.unwrap(row.id, row.key)
         except Erased as error:
             message = "The session's content was erased; it takes nothing any more."
             raise Conflict(message, "session-erased") from error
-
-
-def _waking(row: SessionRow) -> SessionRow:
-    """Return the row as it is once the transaction has committed: due, with its inbox filled."""
-    return replace(row, waking=True, inbox_head=row.inbox_head + 1)

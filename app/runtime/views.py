@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -10,11 +10,15 @@ from typing import Final
 from app.core.events import Limits, Result, Usage
 from app.core.faults import Fault
 from app.core.lifecycle import ALIVE, Status
-from app.core.plan import in_doubt, owed
-from app.core.state import State
+from app.core.plan import owed
+from app.core.state import OpenApproval, OpenCall, Pending, State
 from app.runtime.ports import SessionCipher
 from app.runtime.records import Facts, SessionRow
 from app.runtime.sealing import METADATA_CONTEXT, VIEW_CONTEXT
+
+RESULT: Final = "result"
+VERIFICATION: Final = "verification"
+"""What a call is waiting for."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,6 +27,11 @@ def rfc3339(at_us: int) -> str:
     """Return a time as RFC 3339 in UTC with microseconds."""
     moment = _EPOCH + timedelta(microseconds=at_us)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def from_rfc3339(text: str) -> int:
+    """Return the microseconds of a time that `rfc3339` wrote."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
 def usage_json(usage: Usage) -> dict[str, object]:
@@ -70,18 +79,44 @@ def view_of(state: State) -> bytes:
     ended = state.ended
     view = _view() if ended is None else _view(ended.result, ended.error)
     if state.pending is not None:
-        view["pending"] = {
-            "kind": state.pending.kind,
-            "calls": [
-                {
-                    "call_id": c.call.call_id,
-                    "name": c.call.name,
-                    "arguments": c.call.arguments,
-                }
-                for c in in_doubt(state)
-            ],
-        }
+        view["pending"] = _pending(state, state.pending)
     return json.dumps(view, ensure_ascii=False).encode()
+
+
+def _pending(state: State, pending: Pending) -> dict[str, object]:
+    """Return what the turn waits for: `approvals` to be decided, `calls` whose result is wanted."""
+    shown: dict[str, object] = {"kind": pending.kind}
+    asked = [_approval(c, c.approval) for c in state.calls if c.unapproved and c.approval]
+    if asked:
+        shown["approvals"] = asked
+    calls = [_call(c) for c in state.calls if c.in_doubt or c.with_client]
+    if calls or not asked:
+        shown["calls"] = calls
+    return shown
+
+
+def _call(open_call: OpenCall) -> dict[str, object]:
+    call = open_call.call
+    return {
+        "call_id": call.call_id,
+        "name": call.name,
+        "arguments": call.arguments,
+        "wants": RESULT if open_call.with_client else VERIFICATION,
+    }
+
+
+def _approval(open_call: OpenCall, asked: OpenApproval) -> dict[str, object]:
+    call = open_call.call
+    return {
+        "id": asked.approval_id,
+        "call_id": call.call_id,
+        "name": call.name,
+        "version": call.version,
+        "arguments": call.arguments,
+        "hash": call.digest,
+        "requested_at": rfc3339(asked.requested_at_us),
+        "expires_at": rfc3339(asked.expires_at_us),
+    }
 
 
 def ended_view(result: Result, error: Fault | None) -> bytes:
@@ -106,11 +141,35 @@ def _opened(cipher: SessionCipher | None, sealed: bytes | None, context: bytes) 
     return json.loads(cipher.open(sealed, context))
 
 
-def pending_calls(row: SessionRow, cipher: SessionCipher) -> tuple[str, ...]:
-    """Return the ids of the calls which a session waits for, whatever is in its inbox."""
+def pending_of(row: SessionRow, cipher: SessionCipher | None) -> Mapping[str, object]:
+    """Return what a session waits for, whatever is in its inbox; empty when for nothing."""
     view = _opened(cipher, row.view, VIEW_CONTEXT)
     pending = view.get("pending") if isinstance(view, dict) else None
-    return tuple(call["call_id"] for call in pending["calls"]) if pending else ()
+    return pending if isinstance(pending, dict) and row.pending_kind is not None else {}
+
+
+def pending_calls(row: SessionRow, cipher: SessionCipher, wants: str) -> tuple[str, ...]:
+    """Return the ids of the calls for which a session waits: for a result or a verification."""
+    calls = pending_of(row, cipher).get("calls")
+    found = calls if isinstance(calls, list) else []
+    return tuple(call["call_id"] for call in found if call.get("wants", VERIFICATION) == wants)
+
+
+def pending_approvals(row: SessionRow, cipher: SessionCipher) -> list[dict[str, object]]:
+    """Return the approvals for which a session waits, as they stand in its view."""
+    asked = pending_of(row, cipher).get("approvals")
+    return asked if isinstance(asked, list) else []
+
+
+def waking(row: SessionRow) -> SessionRow:
+    """Return the row as it is once the transaction has committed: due, with its inbox filled."""
+    return replace(row, waking=True, inbox_head=row.inbox_head + 1)
+
+
+def metadata_of(row: SessionRow, cipher: SessionCipher | None) -> dict[str, str]:
+    """Return a session's metadata; none when its content was erased."""
+    found = _opened(cipher, row.metadata, METADATA_CONTEXT)
+    return found if isinstance(found, dict) else {}
 
 
 def session_json(
@@ -151,5 +210,5 @@ def session_json(
         "created_at": rfc3339(row.created_at_us),
         "updated_at": rfc3339(row.updated_at_us),
         "ended_at": None if alive or not facts.ended_at_us else rfc3339(facts.ended_at_us),
-        "metadata": _opened(cipher, row.metadata, METADATA_CONTEXT) or {},
+        "metadata": metadata_of(row, cipher),
     }

@@ -59,6 +59,7 @@ class Settings(BaseSettings):
 
     lease_s: float = Field(15.0, ge=2, le=300)
     drain_s: float = Field(20.0, ge=0, le=3600)
+    approval_ttl_s: float = Field(86_400.0, gt=0, le=30 * 86_400)
     worker_slots: int = Field(256, ge=1, le=100_000)
 
     max_steps: int = Field(12, ge=1, le=100)

@@ -77,6 +77,13 @@ Index(
     SESSIONS.c.wake_at,
     postgresql_where=text("wake_at is not null"),
 )
+Index(
+    "sessions_pending",
+    SESSIONS.c.tenant,
+    SESSIONS.c.pending_kind,
+    SESSIONS.c.id.desc(),
+    postgresql_where=text("pending_kind is not null"),
+)
 Index("sessions_timer", SESSIONS.c.timer_at, postgresql_where=text("timer_at is not null"))
 Index("sessions_owner", SESSIONS.c.owner, postgresql_where=text("owner is not null"))
 

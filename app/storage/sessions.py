@@ -6,6 +6,7 @@ from typing import Final
 
 import asyncpg
 
+from app.core.lifecycle import PendingKind
 from app.runtime.errors import KeyTaken, StoreRefused
 from app.runtime.records import (
     Delivery,
@@ -45,10 +46,10 @@ with remembered as (
     select where $27::text is null or exists (select from remembered)
 ), made as (
     insert into sessions (id, tenant, agent, agent_version, model, mode, prompt, key_id, data_key,
-        head, head_hash, parent, metadata, created_at, min_version, {FACT_COLUMNS},
+        head, head_hash, parent, metadata, created_at, min_version, view, {FACT_COLUMNS},
         updated_at, wake_at, epoch, inbox_head, inbox_seen, claims)
     select $1::text, $2::text, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
-        $14::timestamptz, $15, {_FACTS}, $14::timestamptz, now(), 0, 0, 0, 0 from free
+        $14::timestamptz, $15, $42::bytea, {_FACTS}, $14::timestamptz, now(), 0, 0, 0, 0 from free
     returning 1
 ), stored as (
     insert into events ({EVENT_COLUMNS})
@@ -71,6 +72,13 @@ where tenant = $1 and ($2::text is null or id < $2)
         then case when owner is null then 'queued' else 'running' end
         else status end)
 order by id desc limit $3
+"""  # noqa: S608 - made of constants of this room
+
+# Few sessions wait for a person, and only they are in the index that this uses.
+_PENDING: Final = f"""
+select {SESSION_COLUMNS} from sessions s
+where tenant = $1 and pending_kind = $2 and ($3::text is null or id < $3)
+order by id desc limit $4
 """  # noqa: S608 - made of constants of this room
 
 _INBOX: Final = "select n, kind, payload from inbox where session_id = $1 and n > $2 order by n"
@@ -190,6 +198,13 @@ class PostgresSessions:
         rows = await self._engine.rows(_PAGE, tenant, after, limit, agent, tool, status)
         return [session_of(row) for row in rows]
 
+    async def pending(
+        self, tenant: str, kind: PendingKind, *, after: str | None, limit: int
+    ) -> list[SessionRow]:
+        """Return the rows of sessions that wait for this, newest first, after the given id."""
+        rows = await self._engine.rows(_PENDING, tenant, kind, after, limit)
+        return [session_of(row) for row in rows]
+
     @asynccontextmanager
     async def locked(self, tenant: str, session_id: str) -> AsyncIterator[_Locked | None]:
         """Lock a session's row for a moment; None when there is none of this tenant."""
@@ -250,4 +265,5 @@ def _create_values(new: NewSession, remember: Remember | None) -> tuple[object, 
         *fact_values(new.facts),
         *((r.key, r.route, r.body_hash, r.status, r.body) if r else (None,) * 5),
         *event_arrays((new.id, event) for event in new.events),
+        new.view,
     )

@@ -8,7 +8,7 @@ from asyncpg import Record
 from app.runtime.records import Facts, SealedEvent, SessionRow, WrappedKey
 from app.storage.times import maybe_time, maybe_us, to_time, to_us
 
-JOURNAL_V: Final = 1
+JOURNAL_V: Final = 2
 """The generation of events this code writes and reads; raised with any event's schema version.
 
 A session that was written by a newer release is not claimed by an older one.

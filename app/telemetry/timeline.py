@@ -41,6 +41,7 @@ class _Call:
     seq: int
     attempt: int
     start_us: int
+    client: bool = False
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class _Walk:
         self.phase_seq = self.phase_at_us = self.step = self.epoch = 0
         self.request: _Request | None = None
         self.calls: dict[str, _Call] = {}
+        self.client: set[str] = set()
         self.guards: tuple[tuple[int, str], ...] = ()
         if before is not None:
             self._resume(before)
@@ -84,6 +86,7 @@ class _Walk:
         if request is not None:
             start = max(request.at_us, request.not_before_us)
             self.request = _Request(request.seq, request.attempt, start, before.phase_seq)
+        self.client = {c.call.call_id for c in before.calls if c.call.client}
         for open_call in before.calls:
             if open_call.stage is CallStage.INTENDED:
                 start = max(open_call.intended_at_us, open_call.not_before_us)
@@ -94,6 +97,7 @@ class _Walk:
                     open_call.intended_seq,
                     open_call.attempt,
                     start,
+                    call.client,
                 )
 
     def begin_turn(self, event: Event, body: TurnStarted) -> None:
@@ -107,10 +111,11 @@ class _Walk:
         """One phase is over and the next begins.
 
         Going to wait with calls in flight closes them here: nobody expects their answers any
-        more, and what a person says of them later is told by the waiting span.
+        more, and what a person says of them later is told by the waiting span. Those which the
+        caller carries out go on meanwhile.
         """
         if body.target is Phase.WAITING:
-            for call_id in tuple(self.calls):
+            for call_id in [i for i, call in self.calls.items() if not call.client]:
                 self._close_call(event, call_id, None, FaultKind.UNKNOWN_OUTCOME.value)
         self._leave(event, body.target)
         self.phase, self.phase_seq, self.phase_at_us = body.target, event.seq, event.at_us
@@ -144,6 +149,7 @@ class _Walk:
         """A model call succeeded."""
         self._close_request(event, body.usage, body, None)
         self.request = None
+        self.client = {call.call_id for call in body.tool_calls if call.client}
 
     def failed(self, event: Event, body: ModelFailed) -> None:
         """An attempt failed; the next one begins when the wait is over."""
@@ -178,7 +184,10 @@ class _Walk:
 
     def intend(self, event: Event, body: ToolIntended) -> None:
         """A tool call begins."""
-        self.calls[body.call_id] = _Call(body.name, body.arguments, event.seq, 1, event.at_us)
+        client = body.call_id in self.client
+        self.calls[body.call_id] = _Call(
+            body.name, body.arguments, event.seq, 1, event.at_us, client
+        )
 
     def attempted(self, event: Event, body: ToolAttempted) -> None:
         """An attempt failed and another follows."""
@@ -201,7 +210,7 @@ class _Walk:
         self, event: Event, call_id: str, finished: ToolFinished | None, error: str | None
     ) -> None:
         call = self.calls.pop(call_id, None)
-        if call is None or self.turn is None or call.seq < self.phase_seq:
+        if call is None or self.turn is None or (call.seq < self.phase_seq and not call.client):
             return  # never sent, or its span ended when the session went to wait
         if event.at_us < call.start_us:
             return  # closed while it waited for its next attempt, which never was

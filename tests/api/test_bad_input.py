@@ -173,12 +173,16 @@ async def test_not_built_yet(
     assert [error["pointer"] for error in problem["errors"]] == [pointer]
 
 
-@pytest.mark.parametrize("when_busy", ["interrupt", "steer"])
-async def test_policies_not_built_yet(client: httpx2.AsyncClient, when_busy: str) -> None:
+@pytest.mark.req("API-7")
+@pytest.mark.parametrize("when_busy", ["enqueue", "interrupt", "steer"])
+async def test_the_receipt_says_what_becomes_of_a_message(
+    client: httpx2.AsyncClient, when_busy: str
+) -> None:
     session_id = await create(client)
     body = {"text": "a", "when_busy": when_busy}
     answer = await client.post(f"{URL}/{session_id}/messages", json=body)
-    assert (answer.status_code, answer.json()["type"]) == (422, "/problems/not-supported-yet")
+    receipts = {"enqueue": "enqueued", "interrupt": "interrupted", "steer": "steered"}
+    assert (answer.status_code, answer.json()["receipt"]) == (202, receipts[when_busy])
 
 
 async def test_defaults_can_be_said(client: httpx2.AsyncClient) -> None:

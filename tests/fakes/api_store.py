@@ -8,6 +8,7 @@ from itertools import accumulate
 from math import inf
 
 from app.core.events import ToolRef
+from app.core.lifecycle import PendingKind
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import StoreUnavailable
 from app.runtime.records import (
@@ -87,6 +88,17 @@ class FakeStore:
             and (tool is None or tool in row.facts.tools)
         ]
         return found[:limit]
+
+    async def pending(
+        self, tenant: str, kind: PendingKind, *, after: str | None, limit: int
+    ) -> list[SessionRow]:
+        self._ask()
+        found = [
+            row
+            for key, row in sorted(self.rows.items(), reverse=True)
+            if row.tenant == tenant and (after is None or key < after)
+        ]
+        return [row for row in found if row.facts.pending_kind == kind][:limit]
 
     @asynccontextmanager
     async def locked(self, tenant: str, session_id: str) -> AsyncIterator["FakeLocked | None"]:

@@ -22,11 +22,15 @@ from app.core.evolve import fold, place
 from app.core.lifecycle import Phase, StopReason, status_of
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
+from app.runtime.answers import Answers
+from app.runtime.approvals import Approvals
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.creation import Creation
 from app.runtime.exchange import LiveEvent
 from app.runtime.follow import Follower
+from app.runtime.forks import Forks
+from app.runtime.past import Past
 from app.runtime.records import Facts
 from app.runtime.refusals import FieldFault, Invalid
 from app.runtime.sealing import DELTA_CONTEXT, Sealer
@@ -132,12 +136,33 @@ class World:
             trace_url=lambda _: None,
         )
 
+        past = Past(clock=self.clock, codec=Keeping(self), journal=self.store)
+
         async def ready() -> Mapping[str, object]:
             return self.readiness
 
         return ApiServices(
             creation=creation,
             sessions=sessions,
+            answers=Answers(clock=self.clock, sessions=sessions, tokens=tokens, past=past),
+            approvals=Approvals(
+                clock=self.clock,
+                sessions=sessions,
+                store=self.store,
+                catalog=catalog,
+                arguments=FakeArguments(),
+                tokens=tokens,
+                past=past,
+            ),
+            forks=Forks(
+                clock=self.clock,
+                sessions=sessions,
+                creation=creation,
+                prompts=FakePrompts(),
+                tokens=tokens,
+                past=past,
+                sample=lambda _: True,
+            ),
             follower=self.follower,
             store=self.store,
             journal=self.store,

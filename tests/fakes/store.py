@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
+from app.core.lifecycle import PendingKind
 from app.runtime.ports import Clock
 from app.runtime.records import (
     Append,
@@ -187,6 +188,19 @@ class MemoryStore:
             and status in {None, row.status}
             and agent in {None, row.agent}
             and (tool is None or tool in row.facts.tools)
+        ][:limit]
+
+    @statement
+    def pending(
+        self, tenant: str, kind: PendingKind, *, after: str | None, limit: int
+    ) -> list[SessionRow]:
+        shown = [self._shown(self.rows[i]) for i in sorted(self.rows, reverse=True)]
+        return [
+            row
+            for row in shown
+            if row.tenant == tenant
+            and (after is None or row.id < after)
+            and row.facts.pending_kind == kind
         ][:limit]
 
     @asynccontextmanager

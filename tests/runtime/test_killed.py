@@ -89,7 +89,7 @@ async def _ended(story: Story) -> None:
         calls = shown["pending"]["calls"]  # type: ignore[index]
         assert [call["name"] for call in calls] == ["create_reminder"]
         call_id = calls[0]["call_id"]
-        await world.sessions.verify(TENANT, story.session, call_id, None, None, happened=happened)
+        await world.answers.verify(TENANT, story.session, call_id, None, None, happened=happened)
         await world.until(story.session, "completed")
 
 

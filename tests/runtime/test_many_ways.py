@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import pytest
 
 from app.core.canonical import Json
-from app.core.events import ToolIntended
+from app.core.events import Choice, ToolIntended
 from app.core.faults import Fault, FaultKind
+from app.runtime.approvals import Decided
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
 from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
 from app.runtime.frames import Frame
@@ -115,10 +116,22 @@ async def _verifier(world: World, chance: Chance, session: str) -> None:
         for call_id in world.state(session).pending.calls:  # type: ignore[union-attr]
             happened = bool(chance.happened[f"{session}:{call_id}"])
             try:
-                await world.sessions.verify(TENANT, session, call_id, 1, None, happened=happened)
+                await world.answers.verify(TENANT, session, call_id, 1, None, happened=happened)
                 chance.happened["verified"] += 1
             except Refused:
                 chance.happened["refused"] += 1
+        await _decide(world, chance)
+
+
+async def _decide(world: World, chance: Chance) -> None:
+    """Deny what may have happened already and is asked for again."""
+    for approval in (await world.approvals.pending(TENANT, after=None, limit=10))[0]:
+        decided = Decided(choice=Choice.DENY)
+        try:
+            await world.approvals.decide(TENANT, approval.id, decided, None)
+            chance.happened["denied"] += 1
+        except Refused:
+            chance.happened["refused"] += 1
 
 
 async def _rested(world: World, session: str) -> None:

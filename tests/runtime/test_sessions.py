@@ -352,7 +352,7 @@ async def test_verifications_of_two_calls_close_together(world: World) -> None:
     """The second comes while the first was not looked at yet."""
     async with world.api():
         session = await _two_in_doubt(world)
-    verify = world.sessions.verify
+    verify = world.answers.verify
     async with world.running(world.node("heir")):
         with pytest.raises(Conflict) as early:
             await verify(TENANT, session, "t1_c1_1", None, None, happened=True)

@@ -197,7 +197,7 @@ async def test_messages_to_a_waiting_session_do_not_poison_it(world: World) -> N
             await asyncio.sleep(1)
         assert (await world.shown(session))["status"] == "waiting"
         call = world.state(session).calls[0].call.call_id
-        await world.sessions.verify(TENANT, session, call, None, None, happened=True)
+        await world.answers.verify(TENANT, session, call, None, None, happened=True)
         await world.until_turn(session, 1)
         assert world.types(session).count("turn.ended") >= 1
         await world.until(session, "completed")

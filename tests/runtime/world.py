@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from app.core.events import Event, Limits, Policy
 from app.core.evolve import fold
 from app.core.state import State
+from app.runtime.answers import Answers
+from app.runtime.approvals import Approvals
 from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation, Wanted
 from app.runtime.driver import Desk
 from app.runtime.follow import Follower
+from app.runtime.forks import Forks
 from app.runtime.frames import Frame
 from app.runtime.idempotency import Answer
 from app.runtime.lease import Lease
+from app.runtime.past import Past
 from app.runtime.perform import Performer
 from app.runtime.ports import SessionCipher
 from app.runtime.recovery import Recovery
@@ -96,6 +100,28 @@ class World:
             tokens=QuarterTokens(),
             lease_s=LEASE_S,
             trace_url=lambda _trace: None,
+        )
+        self.past = Past(clock=self.clock, codec=self.codec, journal=self.store)
+        self.answers = Answers(
+            clock=self.clock, sessions=self.sessions, tokens=QuarterTokens(), past=self.past
+        )
+        self.approvals = Approvals(
+            clock=self.clock,
+            sessions=self.sessions,
+            store=self.store,
+            catalog=self._catalog(self.clock),
+            arguments=JsonArguments(),
+            tokens=QuarterTokens(),
+            past=self.past,
+        )
+        self.forks = Forks(
+            clock=self.clock,
+            sessions=self.sessions,
+            creation=self.creation,
+            prompts=OnePrompt(),
+            tokens=QuarterTokens(),
+            past=self.past,
+            sample=lambda _trace: True,
         )
 
     def _catalog(self, clock: LoopClock) -> Catalog:

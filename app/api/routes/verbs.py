@@ -1,5 +1,6 @@
 """What is said to a session that exists: messages, resume, cancel, close, verifications."""
 
+import json
 from collections.abc import Mapping
 
 from starlette.requests import Request
@@ -10,9 +11,19 @@ from app.api.answers import answer
 from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
 from app.api.routing import Operation
-from app.api.schemas import MessageIn, NothingIn, ResumeIn, VerificationIn, checked
+from app.api.schemas import (
+    ForkIn,
+    MessageIn,
+    NothingIn,
+    ResumeIn,
+    ToolResultIn,
+    VerificationIn,
+    checked,
+)
 from app.api.shapes import ReceiptOut, SessionOut
 from app.core.events import Policy
+from app.runtime.answers import ClientResult
+from app.runtime.forks import ForkWanted
 from app.runtime.idempotency import Attempt
 
 _WITH_KEY = (describing.SESSION_ID, describing.IDEMPOTENCY_KEY)
@@ -29,7 +40,6 @@ class VerbRoutes:
         """Give the session its next user message."""
         session_id, attempt, content = await self._read(request)
         body = checked(MessageIn, content)
-        body.check_built()
         return answer(
             await self._services.sessions.message(
                 TENANT, session_id, body.text, Policy(body.when_busy), attempt
@@ -60,7 +70,7 @@ class VerbRoutes:
         session_id, attempt, content = await self._read(request)
         body = checked(VerificationIn, content)
         return answer(
-            await self._services.sessions.verify(
+            await self._services.answers.verify(
                 TENANT,
                 session_id,
                 body.call_id,
@@ -69,6 +79,31 @@ class VerbRoutes:
                 happened=body.outcome == "happened",
             )
         )
+
+    async def tool_result(self, request: Request) -> Response:
+        """Take the result of a call which the client carried out."""
+        session_id, attempt, content = await self._read(request)
+        body = checked(ToolResultIn, content)
+        result = ClientResult(call_id=body.call_id, output=body.output, error=body.error)
+        return answer(await self._services.answers.tool_result(TENANT, session_id, result, attempt))
+
+    async def fork(self, request: Request) -> Response:
+        """Create a session that goes on from an event of this one."""
+        session_id, attempt, content = await self._read(request)
+        body = checked(ForkIn, content)
+        given = body.tool_result
+        prompts = body.prompts
+        wanted = ForkWanted(
+            at_seq=body.at_seq,
+            task=body.task,
+            model=body.model,
+            prompts=None
+            if prompts is None
+            else {role: (prompt.name, prompt.version) for role, prompt in prompts.items()},
+            result=None if given is None else (given.call_id, given.output),
+        )
+        made = await self._services.forks.fork(TENANT, session_id, wanted, attempt)
+        return answer(made, location=f"/v1/sessions/{json.loads(made.body)['id']}")
 
     async def _read(self, request: Request) -> tuple[str, Attempt | None, Mapping[str, object]]:
         """Return the session's id, the attempt when the request has a key, and the body."""
@@ -82,7 +117,7 @@ class VerbRoutes:
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations."""
-        return (*self._going_on(), *self._ending())
+        return (*self._going_on(), *self._ending(), *self._answering())
 
     def _going_on(self) -> tuple[Operation, ...]:
         return (
@@ -142,6 +177,40 @@ class VerbRoutes:
                 answers=SessionOut,
                 body=NothingIn,
                 optional_body=True,
+                parameters=_WITH_KEY,
+                refuses=(404, 409),
+            ),
+        )
+
+    def _answering(self) -> tuple[Operation, ...]:
+        return (
+            Operation(
+                method="POST",
+                path="/v1/sessions/{id}/tool_results",
+                id="sendToolResult",
+                summary="Give the result of a call which the client carried out",
+                endpoint=self.tool_result,
+                tag="sessions",
+                status=202,
+                answers=SessionOut,
+                body=ToolResultIn,
+                parameters=_WITH_KEY,
+                refuses=(404, 409),
+            ),
+            Operation(
+                method="POST",
+                path="/v1/sessions/{id}/fork",
+                id="forkSession",
+                summary="Create a session that goes on from an event of this one",
+                detail="Taken are the events up to `at_seq`, back to the last point at which a "
+                "session can go on. Open calls are closed as cancelled, unless `tool_result` gives "
+                "their result. In the first turn of the fork, calls that change the world wait for "
+                "an approval.",
+                endpoint=self.fork,
+                tag="sessions",
+                status=201,
+                answers=SessionOut,
+                body=ForkIn,
                 parameters=_WITH_KEY,
                 refuses=(404, 409),
             ),
