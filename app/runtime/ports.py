@@ -203,7 +203,7 @@ class SessionStore(Protocol):
     async def pending(
         self, tenant: str, kinds: Sequence[PendingKind], *, after: str | None, limit: int
     ) -> list[SessionRow]:
-        """Return the rows of sessions that wait for one of these, newest first, after the given id."""
+        """Return the rows of sessions that wait for one of these, newest first, after an id."""
 
     def locked(
         self, tenant: str, session_id: str

@@ -241,7 +241,7 @@ class PostgresSessions:
     async def pending(
         self, tenant: str, kinds: Sequence[PendingKind], *, after: str | None, limit: int
     ) -> list[SessionRow]:
-        """Return the rows of sessions that wait for one of these, newest first, after the given id."""
+        """Return the rows of sessions that wait for one of these, newest first, after an id."""
         rows = await self._engine.rows(_PENDING, tenant, kinds, after, limit)
         return [session_of(row) for row in rows]
 

@@ -1,13 +1,11 @@
 """Everything explained: states, requests, replays, reasons, and the chain of the audit trail."""
 
-from http import HTTPStatus
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import describing, params
-from app.api.answers import answer, as_json, to_json
-from app.api.body import canonical, read_object
+from app.api.answers import as_json
+from app.api.body import read_object
 from app.api.deps import TENANT, ApiServices
 from app.api.explanations import (
     ChainList,
@@ -16,10 +14,8 @@ from app.api.explanations import (
     RequestOut,
     StateOut,
 )
-from app.api.remembering import remembered
 from app.api.routing import Operation
 from app.api.schemas import NothingIn, checked
-from app.runtime.idempotency import Answer, Attempt
 
 
 class ExplainRoutes:
@@ -45,17 +41,9 @@ class ExplainRoutes:
     async def replay(self, request: Request) -> Response:
         """Decide the journal again."""
         session_id = params.session_id(request)
-        key = params.idempotency_key(request)
         content = await read_object(request, self._services.body_limit, optional=True)
         checked(NothingIn, content)
-
-        async def run() -> Answer:
-            found = await self._services.inquiry.replay(TENANT, session_id)
-            return Answer(HTTPStatus.OK, to_json(found), session_id)
-
-        route = f"POST {request.scope['path']}"
-        attempt = Attempt.of(TENANT, key, route, canonical(content))
-        return answer(await remembered(self._services, attempt, run))
+        return as_json(await self._services.inquiry.replay(TENANT, session_id))
 
     async def verify(self, request: Request) -> Response:
         """Verify the chain of one session, or of a page of them."""
@@ -126,7 +114,7 @@ class ExplainRoutes:
                 answers=ReplayOut,
                 body=NothingIn,
                 optional_body=True,
-                parameters=(describing.SESSION_ID, describing.IDEMPOTENCY_KEY),
+                parameters=(describing.SESSION_ID,),
                 refuses=(404, 409),
             ),
             Operation(

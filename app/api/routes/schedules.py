@@ -11,8 +11,7 @@ from app.api import describing, params
 from app.api.answers import answer, as_json, to_json
 from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.remembering import remembered
-from app.api.routing import Operation
+from app.api.routing import Keeps, Operation
 from app.api.schedule_shapes import (
     FiredOut,
     RunList,
@@ -40,17 +39,11 @@ class ScheduleRoutes:
 
     async def create(self, request: Request) -> Response:
         """Store a schedule."""
-        attempt, content = await self._read(request)
-        body = checked(ScheduleIn, content)
-        made: list[str] = []
-
-        async def save() -> Answer:
-            row = await self._services.schedules.create(TENANT, await self._asked(body))
-            made.append(row.id)
-            return Answer(HTTPStatus.CREATED, self._shown(row))
-
-        done = await remembered(self._services, attempt, save)
-        return answer(done, location=f"/v1/schedules/{made[0]}" if made else None)
+        content = await read_object(request, self._services.body_limit)
+        asked = await self._asked(checked(ScheduleIn, content))
+        row = await self._services.schedules.create(TENANT, asked)
+        made = Answer(HTTPStatus.CREATED, self._shown(row))
+        return answer(made, location=f"/v1/schedules/{row.id}")
 
     async def list(self, request: Request) -> Response:
         """Return a page of schedules, newest first."""
@@ -69,7 +62,7 @@ class ScheduleRoutes:
     async def change(self, request: Request) -> Response:
         """Replace a schedule."""
         schedule_id = params.schedule_id(request)
-        _, content = await self._read(request)
+        content = await read_object(request, self._services.body_limit)
         asked = await self._asked(checked(ScheduleIn, content))
         row = await self._services.schedules.change(TENANT, schedule_id, asked)
         return as_json(schedule_json(row, self._target(row)))
@@ -91,19 +84,17 @@ class ScheduleRoutes:
         self, request: Request, switch: Callable[[str, str], Awaitable[ScheduleRow]]
     ) -> Response:
         schedule_id = params.schedule_id(request)
-        attempt, content = await self._read(request, optional=True)
+        content = await read_object(request, self._services.body_limit, optional=True)
         checked(NothingIn, content)
-
-        async def work() -> Answer:
-            return Answer(HTTPStatus.OK, self._shown(await switch(TENANT, schedule_id)))
-
-        return answer(await remembered(self._services, attempt, work))
+        return answer(Answer(HTTPStatus.OK, self._shown(await switch(TENANT, schedule_id))))
 
     async def fire(self, request: Request) -> Response:
         """Do now what the schedule does."""
         schedule_id = params.schedule_id(request)
-        attempt, content = await self._read(request, optional=True)
+        key = params.idempotency_key(request)
+        content = await read_object(request, self._services.body_limit, optional=True)
         checked(NothingIn, content)
+        attempt = Attempt.of(TENANT, key, f"POST {request.scope['path']}", canonical(content))
         return answer(await self._services.schedules.fire(TENANT, schedule_id, attempt))
 
     async def runs(self, request: Request) -> Response:
@@ -112,14 +103,6 @@ class ScheduleRoutes:
         limit = min(params.limit(request), MOST_RUNS)
         runs = await self._services.schedule_store.runs(row.id, limit)
         return as_json({"data": [run_json(run) for run in runs], "next": None})
-
-    async def _read(
-        self, request: Request, *, optional: bool = False
-    ) -> tuple[Attempt | None, dict[str, object]]:
-        key = params.idempotency_key(request)
-        content = await read_object(request, self._services.body_limit, optional=optional)
-        route = f"{request.method} {request.scope['path']}"
-        return Attempt.of(TENANT, key, route, canonical(content)), content
 
     async def _asked(self, body: ScheduleIn) -> Asked:
         """Read the times in a thread: to know that a cron never fires takes 10 ms and more."""
@@ -151,7 +134,6 @@ class ScheduleRoutes:
                 status=201,
                 answers=ScheduleOut,
                 body=ScheduleIn,
-                parameters=(describing.IDEMPOTENCY_KEY,),
                 refuses=(409,),
             ),
             Operation(
@@ -233,7 +215,8 @@ class ScheduleRoutes:
                 also={202: "The session was spoken to"},
                 body=NothingIn,
                 optional_body=True,
-                parameters=(describing.SCHEDULE_ID, describing.IDEMPOTENCY_KEY),
+                keeps=Keeps.ENDPOINT,
+                parameters=(describing.SCHEDULE_ID,),
                 refuses=(404, 409),
             ),
         )
@@ -251,6 +234,6 @@ class ScheduleRoutes:
             answers=ScheduleOut,
             body=NothingIn,
             optional_body=True,
-            parameters=(describing.SCHEDULE_ID, describing.IDEMPOTENCY_KEY),
+            parameters=(describing.SCHEDULE_ID,),
             refuses=(404, 409),
         )

@@ -1,7 +1,6 @@
 """Webhooks: register, look at, change, remove, try out, and what became of their deliveries."""
 
 import re
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -9,11 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import describing, params
-from app.api.answers import answer, as_json, to_json
-from app.api.body import canonical, clean_text, read_object
+from app.api.answers import as_json
+from app.api.body import clean_text, read_object
 from app.api.deps import TENANT, ApiServices
 from app.api.problems import bad_parameter
-from app.api.remembering import remembered
 from app.api.routing import Operation
 from app.api.schemas import NothingIn, checked
 from app.api.webhook_shapes import (
@@ -27,7 +25,6 @@ from app.api.webhook_shapes import (
     delivery_json,
     webhook_json,
 )
-from app.runtime.idempotency import Answer, Attempt
 from app.runtime.refusals import NotFound
 from app.runtime.webhooks import DeliveryStatus, Webhooks
 
@@ -35,7 +32,7 @@ _PATH: Final = "/v1/webhooks/{id}"
 _ID: Final = re.compile(r"whk_[0-9a-z]{26}")
 _DELIVERY_ID: Final = re.compile(r"dlv_[0-9a-z]{26,40}")
 _STATUSES: Final = frozenset(status.value for status in DeliveryStatus)
-_WITH_KEY: Final = (describing.WEBHOOK_ID, describing.IDEMPOTENCY_KEY)
+_OF_ONE: Final = (describing.WEBHOOK_ID,)
 
 
 class WebhookRoutes:
@@ -53,12 +50,8 @@ class WebhookRoutes:
         """Register an endpoint; its secret is in this answer only."""
         content = await read_object(request, self._services.body_limit)
         spec = checked(WebhookIn, content).spec()
-
-        async def save() -> Answer:
-            webhook, secret = await self._webhooks.register(TENANT, spec)
-            return Answer(HTTPStatus.CREATED, to_json(webhook_json(webhook, secret)))
-
-        return await self._once(request, content, save)
+        webhook, secret = await self._webhooks.register(TENANT, spec)
+        return as_json(webhook_json(webhook, secret), HTTPStatus.CREATED)
 
     async def list(self, request: Request) -> Response:
         """Return a page of endpoints, newest first."""
@@ -86,32 +79,26 @@ class WebhookRoutes:
     async def rotate(self, request: Request) -> Response:
         """Give an endpoint a new secret; it is in this answer only."""
         webhook_id = _id(request)
-
-        async def rotate() -> Answer:
-            webhook, secret = await self._webhooks.rotate(TENANT, webhook_id)
-            return Answer(HTTPStatus.OK, to_json(webhook_json(webhook, secret)))
-
-        return await self._once(request, await self._nothing(request), rotate)
+        await self._nothing(request)
+        webhook, secret = await self._webhooks.rotate(TENANT, webhook_id)
+        return as_json(webhook_json(webhook, secret))
 
     async def test(self, request: Request) -> Response:
         """Send a ping now; that the endpoint refuses it is an answer, not an error."""
         webhook_id = _id(request)
-
-        async def ping() -> Answer:
-            tried = await self._webhooks.test(TENANT, webhook_id)
-            posted = tried.posted
-            error = posted.error
-            if error is None and not posted.ok:
-                error = f"The endpoint answered with HTTP {posted.status}."
-            shown = {
-                "ok": posted.ok,
-                "status": posted.status,
-                "error": error,
-                "duration_ms": round(tried.took_s * 1000, 3),
-            }
-            return Answer(HTTPStatus.OK, to_json(shown))
-
-        return await self._once(request, await self._nothing(request), ping)
+        await self._nothing(request)
+        tried = await self._webhooks.test(TENANT, webhook_id)
+        posted = tried.posted
+        error = posted.error
+        if error is None and not posted.ok:
+            error = f"The endpoint answered with HTTP {posted.status}."
+        shown = {
+            "ok": posted.ok,
+            "status": posted.status,
+            "error": error,
+            "duration_ms": round(tried.took_s * 1000, 3),
+        }
+        return as_json(shown)
 
     async def deliveries(self, request: Request) -> Response:
         """Return a page of an endpoint's deliveries, newest first."""
@@ -132,26 +119,14 @@ class WebhookRoutes:
         """Make a delivery due now."""
         webhook_id = _id(request)
         delivery_id = clean_text(str(request.path_params["delivery"])[:80])
-
-        async def redeliver() -> Answer:
-            found = await self._webhooks.redeliver(TENANT, webhook_id, delivery_id)
-            return Answer(HTTPStatus.ACCEPTED, to_json(delivery_json(found)))
-
-        return await self._once(request, await self._nothing(request), redeliver)
+        await self._nothing(request)
+        found = await self._webhooks.redeliver(TENANT, webhook_id, delivery_id)
+        return as_json(delivery_json(found), HTTPStatus.ACCEPTED)
 
     async def _nothing(self, request: Request) -> dict[str, object]:
         content = await read_object(request, self._services.body_limit, optional=True)
         checked(NothingIn, content)
         return content
-
-    async def _once(
-        self, request: Request, content: dict[str, object], work: Callable[[], Awaitable[Answer]]
-    ) -> Response:
-        """Do the work once for its idempotency key, if the request has one."""
-        route = f"{request.method} {request.scope['path']}"
-        key = params.idempotency_key(request)
-        attempt = Attempt.of(TENANT, key, route, canonical(content))
-        return answer(await remembered(self._services, attempt, work))
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations."""
@@ -170,7 +145,6 @@ class WebhookRoutes:
                 status=201,
                 answers=WebhookSecretOut,
                 body=WebhookIn,
-                parameters=(describing.IDEMPOTENCY_KEY,),
                 refuses=(409,),
             ),
             Operation(
@@ -237,7 +211,7 @@ class WebhookRoutes:
                 answers=WebhookSecretOut,
                 body=NothingIn,
                 optional_body=True,
-                parameters=_WITH_KEY,
+                parameters=_OF_ONE,
                 refuses=(404, 409),
             ),
             Operation(
@@ -250,7 +224,7 @@ class WebhookRoutes:
                 answers=TriedOut,
                 body=NothingIn,
                 optional_body=True,
-                parameters=_WITH_KEY,
+                parameters=_OF_ONE,
                 refuses=(404, 409),
             ),
         )
@@ -288,7 +262,6 @@ class WebhookRoutes:
                 parameters=(
                     describing.WEBHOOK_ID,
                     describing.DELIVERY_ID,
-                    describing.IDEMPOTENCY_KEY,
                 ),
                 refuses=(404, 409),
             ),
