@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from app.core.events import Limits
@@ -39,7 +39,7 @@ T = TypeVar("T")
 LEASE_S = 4.0
 LONGEST_S = 200.0
 PING_S = 3.0
-LIMITS = Limits(max_steps=6, total_timeout_s=30.0, tool_timeout_s=1.5)
+LIMITS = Limits(total_timeout_s=30.0, tool_timeout_s=1.5)
 
 
 @dataclass(eq=False)
@@ -119,6 +119,7 @@ class Cluster:
         self.apis: list[ApiProcess] = []
         self.processes: list[Process] = [self.world]
         self.names = 0
+        self.limits = replace(LIMITS, max_steps=self.chance.choice((1, 6, 6, 6)))
         self.approval_ttl_s = self.chance.choice((2.0, 5.0, 1000.0))
         self.cleared_s: float | None = None
 
@@ -211,7 +212,7 @@ class Cluster:
             catalog=self._catalog(clock),
             prompts=OnePrompt(),
             tokens=QuarterTokens(),
-            limits=LIMITS,
+            limits=self.limits,
             sample=lambda _trace: True,
             trace_url=lambda _trace: None,
         )

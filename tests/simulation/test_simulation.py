@@ -17,7 +17,7 @@ from tests.simulation.run import Outcome, simulate
 
 PROCESSES = min(2, os.cpu_count() or 1)
 SEEDS = 2000
-SOON = 1500
+SOON = 3000
 """Within how many seeds each planted fault must be found; how many it takes: docs/reliability.md"""
 
 
