@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast simulate check format openapi migrate bench requirements lock upgrade audit docs diagram clean
+.PHONY: help setup run test test-fast simulate chaos histories soak check format openapi migrate bench requirements lock upgrade audit docs diagram clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,15 @@ test-fast: setup ## run the tests that are not marked slow, without coverage
 # SEEDS=1000 FROM=0 bound it; SEED=1234 plays one run and prints its trace, PLANT=name one with a planted fault.
 simulate: setup ## play 100,000 runs of the deterministic simulation, or one: make simulate SEED=1234
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100000) --from $(or $(FROM),0)) $(if $(PLANT),--plant $(PLANT))
+
+chaos: setup ## kill, stop and terminate real processes at every point of a run (CHAOS_ARGS='--only append'), some 20 minutes
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+histories: setup ## random histories over the API of real processes: EXAMPLES=200
+	EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/pytest -q tests/histories
+
+soak: setup ## mixed sessions under random kills: MINUTES=20
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),20) $(SOAK_ARGS)
 
 check: setup ## lint, formatting, types, layers, dependencies, spelling, size budgets
 	$(BIN)/ruff check .

@@ -26,7 +26,7 @@ from app.core.lifecycle import Phase
 from app.core.machine import traceparent
 from app.core.phases.forking import Forking, GivenResult, boundary, forked
 from app.core.state import QueuedText, State
-from app.runtime.creation import SLICE, Creation, check_priced
+from app.runtime.creation import SLICE, Creation, Wanted, check_priced
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.past import Past
 from app.runtime.perform import mint_trace, weigh
@@ -75,6 +75,7 @@ class Forks:
         known = await self.sessions.known(tenant, attempt)
         if known is not None:
             return known
+        await self.creation.admit()
         parent = await self.sessions.get(tenant, session_id)
         prefix = await self._prefix(parent, wanted)
         first = prefix[0].body
@@ -96,10 +97,8 @@ class Forks:
             model=None if created.model.name == first.model.name else first.model.name,
             prompt=None if created.prompt == first.prompt else _named(first.prompt),
         )
-        metadata = metadata_of(parent.row, parent.cipher)
-        return await self.creation.begin(
-            tenant, (*events, *forked(state, asked)), metadata, attempt
-        )
+        kept = Wanted(task="", metadata=metadata_of(parent.row, parent.cipher))
+        return await self.creation.begin(tenant, (*events, *forked(state, asked)), kept, attempt)
 
     async def _prefix(self, parent: Opened, wanted: ForkWanted) -> list[Event]:
         if parent.cipher is None:
@@ -195,7 +194,8 @@ class Forks:
 def _without_result(prefix: list[Event], call_id: str) -> list[Event]:
     """Take a call's result out of the step that the journal ends in; the others stay.
 
-    One that the model has answered to stays: `_result` then finds no open call.
+    What an equal call was given of it goes too. A result that the model has answered to stays:
+    `_result` then finds no open call.
     """
     answered = max(
         (n for n, e in enumerate(prefix) if isinstance(e.body, ModelAnswered)), default=0
@@ -204,7 +204,9 @@ def _without_result(prefix: list[Event], call_id: str) -> list[Event]:
         body = event.body
         if n > answered and isinstance(body, ToolFinished) and body.call_id == call_id:
             rest = takewhile(lambda e: not isinstance(e.body, PhaseEntered), prefix[n + 1 :])
-            return [*prefix[:n], *(replace(later, seq=later.seq - 1) for later in rest)]
+            kept = [e for e in rest if not isinstance(e.body, ToolFinished) or e.body.executed]
+            moved = (replace(e, seq=seq) for seq, e in enumerate(kept, start=event.seq))
+            return [*prefix[:n], *moved]
     return prefix
 
 

@@ -9,7 +9,7 @@ upgrade takes. So `spec` stays what such a process reads, and `full_spec` is wha
 from alembic import op
 
 revision = "0006"
-down_revision = "0002"
+down_revision = "0005"
 branch_labels = None
 depends_on = None
 

@@ -14,6 +14,7 @@ from tests.chaos.cases import ACTIONS, Case, Found
 from tests.chaos.matrix import every_case, run
 from tests.chaos.servers import servers
 from tests.chaos.table import failed, rows
+from tests.integration.without import MECHANISMS
 
 LANES: Final = 4
 
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="ports or points, with commas between")
     parser.add_argument("--actions", default=",".join(ACTIONS))
     parser.add_argument("--every", type=int, default=1, help="only each n-th case")
+    parser.add_argument("--without", action="append", default=[], choices=sorted(MECHANISMS))
     parser.add_argument("--report", type=Path)
     return asyncio.run(_main(parser.parse_args()))
 
@@ -35,7 +37,9 @@ async def _main(given: argparse.Namespace) -> int:
         every = await every_case(ground.stacks)
         wanted = [case for case in every if _is_wanted(case, given)][:: given.every]
         print(f"{len(wanted)} cases of {len(every)}", flush=True)
-        outcome = await run(ground.stacks, wanted, lanes=given.lanes, told=_tell)
+        outcome = await run(
+            ground.stacks, wanted, lanes=given.lanes, told=_tell, without=given.without
+        )
     found = outcome.found
     seconds = time.monotonic() - began
     text = "\n".join([*rows(found), "", f"{len(found)} cases in {seconds:.0f} s"])

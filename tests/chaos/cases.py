@@ -19,7 +19,8 @@ which has done nothing yet; `done:op`: it has, and its answer waits.
 """
 DRAIN: Final = ("give_up", "remove")
 """Calls of a worker that drains: it is told to, and struck in the middle of it."""
-_CALLS: Final = ("look1", "put1", "pay1", "pay2", "send1", "order1")
+CALLS: Final = ("tool", "sent", "done")
+_OPS: Final = ("look1", "put1", "pay1", "pay2", "send1", "order1")
 _TIMED: Final = tuple(
     f"{port}:{nth}:{side}"
     for port, nth in (("renew", 1), ("renew", 2), ("sweep", 1), ("owned", 1))
@@ -77,7 +78,7 @@ def cases(recorded: Iterable[str], requests: int) -> list[Case]:
     points = [
         *dict.fromkeys(recorded),
         *(f"asked:{n}" for n in range(1, requests + 1)),
-        *(f"{kind}:{op}" for kind in ("sent", "done") for op in _CALLS),
+        *(f"{kind}:{op}" for kind in ("sent", "done") for op in _OPS),
         *_TIMED,
         *(f"{port}:1:{side}" for port in DRAIN for side in SIDES),
     ]

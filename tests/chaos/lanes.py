@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 import asyncpg
 
 from tests.chaos import verdict
-from tests.chaos.cases import DRAIN, Case, Found
+from tests.chaos.cases import CALLS, DRAIN, Case, Found
 from tests.chaos.effects import Effects
 from tests.chaos.reading import PING_S, Listener
 from tests.chaos.script import effects_of, name_of, script
@@ -71,6 +71,8 @@ class Lane:
     stack: Stack
     outside: Outside
     standing: tuple[Process, ...]
+    without: tuple[str, ...] = ()
+    """Mechanisms that are taken out of the processes which are struck, and of their successors."""
 
     @property
     def api(self) -> Process:
@@ -127,6 +129,7 @@ class _Run:
             point=None if case.from_outside else case.point,
             action=case.action,
             ready=not case.point.startswith("renew:1:"),
+            without=self._lane.without,
         )
         self._processes.append(victim)
         self._user = user = self._talk(victim)
@@ -173,16 +176,25 @@ class _Run:
         if case.from_outside or case.held:
             self._lane.outside.hold(case, self._name).release()
         if not case.of_api:
-            self._processes.append(await self._stack.start("worker"))
+            second = await self._stack.start("worker", without=self._lane.without)
+            self._processes.append(second)
         if case.action == "stop":
             await self._wake(user, victim, answered)
 
     async def _wake(self, user: User, victim: Process, answered: int) -> None:
-        """Let a stopped process go on once others have gone on without it."""
-        if self._case.of_api:
-            await until(lambda: user.answered > answered or self._over, timeout_s=CASE_S)
-        elif victim.worker is not None:
+        """Let a stopped process go on once others have gone on without it.
+
+        In the middle of a call that is when somebody has said what became of it: a call that goes
+        out after that is one too many.
+        """
+        if not self._case.of_api and victim.worker is not None:
             await self._stack.lease_over(victim)
+        if self._case.of_api or self._case.port in CALLS:
+
+            def gone_on() -> bool:
+                return user.answered > answered or self._over
+
+            await until(gone_on, timeout_s=CASE_S)
         victim.thaw()
         if self._case.port not in DRAIN:
             await self._stack.ready(victim, set())
@@ -253,7 +265,12 @@ def _words(error: BaseException) -> str:
 
 @asynccontextmanager
 async def open_lane(
-    stacks: Stacks, model: ScriptedModel, outside: Outside, *, worker: bool
+    stacks: Stacks,
+    model: ScriptedModel,
+    outside: Outside,
+    *,
+    worker: bool,
+    without: Iterable[str] = (),
 ) -> AsyncIterator[Lane]:
     """A lane over a new database."""
     async with stacks.open(model=model.base_url, lease_s=LEASE_S, env=ENV) as stack:
@@ -263,7 +280,7 @@ async def open_lane(
         client = Client(standing[0].url)
         await client.register(*outside.effects.specs())
         await client.close()
-        yield Lane(stack, outside, tuple(standing))
+        yield Lane(stack, outside, tuple(standing), tuple(without))
 
 
 @asynccontextmanager

@@ -77,9 +77,17 @@ class Outcome:
 
 
 async def run(
-    stacks: Stacks, wanted: Iterable[Case], *, lanes: int, told: Callable[[Found], None]
+    stacks: Stacks,
+    wanted: Iterable[Case],
+    *,
+    lanes: int,
+    told: Callable[[Found], None],
+    without: Iterable[str] = (),
 ) -> Outcome:
-    """Run cases and return what was found, each told as it comes."""
+    """Run cases and return what was found, each told as it comes.
+
+    `without` names mechanisms to take out (`tests.integration.without`): the matrix must find it.
+    """
     left = {True: deque[Case](), False: deque[Case]()}
     for case in wanted:
         left[case.of_api].append(case)
@@ -93,7 +101,7 @@ async def run(
         model, outside = await held.enter_async_context(outside_world())
         for n in range(min(lanes, len(left[False])) + bool(left[True])):
             of_api = n == 0 and bool(left[True])
-            lane = open_lane(stacks, model, outside, worker=of_api)
+            lane = open_lane(stacks, model, outside, worker=of_api, without=without)
             work = _work(lane, left[of_api], take, outcome, at_once=API_AT_ONCE if of_api else 1)
             group.create_task(work)
     outcome.faults.extend(model.violations)

@@ -9,6 +9,15 @@ import asyncpg
 
 LOOKS_S: Final = 0.4
 SLACK_S: Final = 5.0
+"""For how long after the end of its owner's lease a session may be without one."""
+GONE: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+"""What a connection gives while Postgres stops and starts."""
 _ORPHANS: Final = """
 select s.id from sessions s
 where (s.status = 'active' or s.inbox_head > s.inbox_seen) and s.status <> 'closed'
@@ -22,7 +31,7 @@ class Watch:
     """Runs beside a history. What it cannot see, because Postgres is away, does not count."""
 
     dsn: str
-    lease_s: float
+    slack_s: float = SLACK_S
     faults: list[str] = field(default_factory=list)
     longest_s: float = 0.0
     _since: dict[str, float] = field(default_factory=dict)
@@ -33,14 +42,14 @@ class Watch:
             await asyncio.sleep(LOOKS_S)
             try:
                 orphans = await self._orphans()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except GONE:
                 self._since.clear()
                 continue
             now = time.monotonic()
             self._since = {i: self._since.get(i, now) for i in orphans}
             for session_id, since in self._since.items():
                 self.longest_s = max(self.longest_s, now - since)
-                if now - since > self.lease_s + SLACK_S:
+                if now - since > self.slack_s:
                     self.faults.append(f"{session_id} has had no owner for {now - since:.1f} s")
 
     async def _orphans(self) -> list[str]:

@@ -23,7 +23,7 @@ from tests.chaos.effects import Effects
 from tests.chaos.servers import servers
 from tests.chaos.verdict import Journal, faults_of
 from tests.histories.table import AWAY
-from tests.histories.watching import Watch
+from tests.histories.watching import GONE, Watch
 from tests.histories.words import MOST_STEPS, Model, held_op
 from tests.integration.client import Client, Json
 from tests.integration.process import Process
@@ -137,7 +137,7 @@ class World:
             nonlocal shown, head, since
             try:
                 (row,) = await self.stack.rows(_ROW, talk.id)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except GONE:
                 return False
             now = time.monotonic()
             if row["head"] != head:
@@ -180,6 +180,11 @@ class World:
             case _:
                 await self.valkey.kill()
                 await self.valkey.start()
+
+    async def owner_of(self, talk: Talk) -> int:
+        """Return which worker owns a session; any, when it has no owner."""
+        owner = await self.stack.owner(talk.id)
+        return next((n for n, w in enumerate(self.workers) if w.worker == owner), 0)
 
     async def _kill(self, processes: list[Process], which: int) -> None:
         """Kill a process and start another one in its place."""
@@ -236,7 +241,7 @@ async def world() -> AsyncIterator[World]:
             },
         ) as stack,
     ):
-        watch = Watch(stack.dsn, LEASE_S)
+        watch = Watch(stack.dsn)
         made = World(stack, effects, model, endpoint, ground.postgres, ground.valkey, watch)
         made.apis = [await stack.start("api") for _ in range(2)]
         made.workers = [await stack.start("worker") for _ in range(2)]

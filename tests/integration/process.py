@@ -134,7 +134,8 @@ class Process:
     async def wait(self, timeout_s: float = 30.0) -> int:
         """Return its exit code, once it has ended."""
         async with asyncio.timeout(timeout_s):
-            return await asyncio.wrap_future(self.ended)
+            # shielded: giving up the wait must not cancel the future, which others wait for too
+            return await asyncio.shield(asyncio.wrap_future(self.ended))
 
     def text(self) -> str:
         """Return what it has logged so far."""

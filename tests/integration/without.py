@@ -1,5 +1,9 @@
 """Protective mechanisms taken out, one at a time, to see what each of them is good for."""
 
+import gc
+import os
+import signal
+import tracemalloc
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -8,7 +12,7 @@ from app.core.state import CallStage
 from app.runtime.lease import Hold
 from app.runtime.writer import JournalWriter
 from app.runtime.writer import _Waiting as Waiting
-from app.storage import journal
+from app.storage import journal, sessions
 from app.storage.workers import PostgresWorkers
 from app.tools import http
 
@@ -50,7 +54,7 @@ def _fence_at_the_first_byte() -> None:
 
 
 def _doubt_of_the_ledger() -> None:
-    _replace(plan, "in_flight", lambda c: c.stage is CallStage.INTENDED)
+    _replace(plan, "in_flight", lambda c: c.stage is CallStage.INTENDED and not c.call.client)
 
 
 def _reading_back() -> None:
@@ -76,6 +80,24 @@ def _sweeping() -> None:
     _replace(PostgresWorkers, "sweep", nothing)
 
 
+def _remembering() -> None:
+    async def nothing(*_: object) -> None:
+        return
+
+    _replace(sessions._Locked, "remember", nothing)  # noqa: SLF001 - there is no other place
+
+
+def _traced() -> None:
+    """Take nothing out; count what Python allocates, and tell it on SIGUSR1."""
+    tracemalloc.start()
+
+    def tell(*_: object) -> None:
+        gc.collect()
+        os.write(2, f"traced.bytes {tracemalloc.get_traced_memory()[0]}\n".encode())
+
+    signal.signal(signal.SIGUSR1, tell)
+
+
 def _hold() -> None:
     _replace(Hold, "fresh", lambda hold: hold.lease.fresh())
 
@@ -89,5 +111,7 @@ MECHANISMS: Final[dict[str, Callable[[], None]]] = {
     "read back": _reading_back,
     "hold": _hold,
     "sweep": _sweeping,
+    "remember": _remembering,
+    "traced": _traced,
     "hand over": _handing_over,
 }
