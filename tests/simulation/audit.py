@@ -54,6 +54,7 @@ class Ledger:
     status: str = ""
     open_turn: int | None = None
     ended: set[int] = field(default_factory=set)
+    last_end: int = 0
     continues: dict[int, int] = field(default_factory=dict)
     intended: dict[str, EffectClass] = field(default_factory=dict)
     decided: set[str] = field(default_factory=set)
@@ -225,6 +226,7 @@ class Audit(Watched):
         if event.turn in ledger.ended:
             self.fail(f"{name}: turn {event.turn} ended twice")
         ledger.ended.add(event.turn)
+        ledger.last_end = event.seq
         ledger.open_turn = None
         left = [c for c in ledger.intended if c not in ledger.finished]
         if left:
@@ -252,6 +254,8 @@ class Audit(Watched):
             if ledger.finished[what] not in (_UNKNOWN if once else _CUT):
                 self.fail(f"{session_id}: {what} went out after its result was written")
             return
+        if request_seq is not None and request_seq < ledger.last_end:
+            return  # the end of the turn was committed, and cuts it as soon as its owner hears
         if request_seq is not None and request_seq > ledger.seq:
             self.fail(f"{session_id}: {what} went out before it was written")
         if row.owner != worker or not self._lives(worker):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from app.core.events import Limits
@@ -41,7 +41,7 @@ LEASE_S = 4.0
 LONGEST_S = 200.0
 MOST_QUEUED = 10_000
 PING_S = 3.0
-LIMITS = Limits(max_steps=6, total_timeout_s=30.0, tool_timeout_s=1.5)
+LIMITS = Limits(total_timeout_s=30.0, tool_timeout_s=1.5)
 
 
 @dataclass(eq=False)
@@ -121,6 +121,7 @@ class Cluster:
         self.apis: list[ApiProcess] = []
         self.processes: list[Process] = [self.world]
         self.names = 0
+        self.limits = replace(LIMITS, max_steps=self.chance.choice((1, 6, 6, 6)))
         self.approval_ttl_s = self.chance.choice((2.0, 5.0, 1000.0))
         self.cleared_s: float | None = None
 
@@ -216,7 +217,7 @@ class Cluster:
             catalog=self._catalog(clock),
             prompts=OnePrompt(),
             tokens=QuarterTokens(),
-            limits=LIMITS,
+            limits=self.limits,
             admission=admission,
             sample=lambda _trace: True,
             trace_url=lambda _trace: None,

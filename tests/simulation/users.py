@@ -190,7 +190,7 @@ ACTS: list[tuple[Act, int]] = [
     (says, 7),
     (insists, 1),
     (mutters, 1),
-    (resumes, 3),
+    (resumes, 5),
     (cancels, 2),
     (closes, 1),
     (forks, 1),
