@@ -1,48 +1,24 @@
 """The server process: the HTTP API, alone or (`all`, `dev`) with a worker beside it."""
 
 import asyncio
-import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
-import uvicorn
 import uvloop
 from pydantic import SecretStr
-from typing_extensions import override
 
-from app.api.connection import BoundedHead
-from app.bootstrap import Service, open_service, settings_for
-from app.bootstrap.door import bound, greeting, port_of
+from app.bootstrap import open_service, settings_for
+from app.bootstrap.door import bound, connections_within, greeting, port_of
+from app.bootstrap.running import run_until_stopped, server_of
 from app.devstack import DevStack, DevStackError, FolderInUseError
 from app.runtime.errors import StoreUnavailable
 from app.settings import Loaded, SettingsError, StartError
 from app.storage.keys import make_dev_keys
 from app.storage.migrate import migrate as migrate_database
-
-STREAMS_END_S: Final = 3
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn without its signal handlers: the process drains before it stops."""
-
-    greeting: str | None = None
-
-    @override
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        if self.started and self.greeting is not None:
-            sys.stdout.write(self.greeting)
-            sys.stdout.flush()
-
-    @override
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def serve(role: Literal["all", "api"]) -> int:
@@ -120,52 +96,11 @@ async def _serve(loaded: Loaded, role: Literal["all", "api"]) -> int:
 async def _run(
     loaded: Loaded, role: Literal["all", "api"], sockets: list[socket.socket], hello: str | None
 ) -> int:
+    most = connections_within(loaded.settings.max_connections)
     async with open_service(loaded, role) as service:
         if service.app is None:
             return 1
-        config = uvicorn.Config(
-            service.app,
-            http=BoundedHead,
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_graceful_shutdown=STREAMS_END_S,
-        )
-        server = _Server(config)
+        server = server_of(service.app, most)
         server.greeting = hello
         await run_until_stopped(service, server, sockets)
         return 0 if server.started else 1
-
-
-async def run_until_stopped(
-    service: Service, server: uvicorn.Server, sockets: list[socket.socket]
-) -> None:
-    """Run everything this process has until a signal, then drain; a second one ends the drain."""
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def signalled() -> None:
-        (hurry if stop.is_set() else stop).set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signalled)
-    async with asyncio.TaskGroup() as group:
-        background = group.create_task(service.background())
-        serving = group.create_task(server.serve(sockets))
-        working = group.create_task(service.work())
-        serving.add_done_callback(lambda _: stop.set())
-        await stop.wait()
-        service.stop()
-        server.should_exit = True
-        hurrying = group.create_task(_cut_short(hurry, serving, working))
-        await asyncio.wait((serving, working))
-        hurrying.cancel()
-        background.cancel()
-
-
-async def _cut_short(hurry: asyncio.Event, *tasks: asyncio.Task[None]) -> None:
-    """End what still drains at the second signal; its sessions are taken over like after a kill."""
-    await hurry.wait()
-    for task in tasks:
-        task.cancel()

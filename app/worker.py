@@ -1,11 +1,10 @@
-"""The worker process: it runs sessions and serves nothing."""
-
-import asyncio
-import signal
+"""The worker process: it runs sessions and serves nothing, but its health where asked to."""
 
 import uvloop
 
 from app.bootstrap import open_service, settings_for
+from app.bootstrap.door import bound, connections_within
+from app.bootstrap.running import run_until_stopped, server_of
 from app.settings import Loaded
 
 
@@ -15,12 +14,14 @@ def serve() -> int:
 
 
 async def _serve(loaded: Loaded) -> int:
-    async with open_service(loaded, "worker") as service:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, service.stop)
-        async with asyncio.TaskGroup() as group:
-            background = group.create_task(service.background())
-            await service.work()
-            background.cancel()
-    return 0
+    port = loaded.settings.health_port
+    most = connections_within(loaded.settings.max_connections)
+    if port is None:
+        async with open_service(loaded, "worker") as service:
+            await run_until_stopped(service, None, [])
+        return 0
+    with bound(loaded.settings.host, port) as sockets:
+        async with open_service(loaded, "worker") as service:
+            server = server_of(service.health, most)
+            await run_until_stopped(service, server, sockets)
+            return 0 if server.started else 1

@@ -20,11 +20,14 @@ def to_json(value: object) -> bytes:
 def answer(found: Answer, *, location: str | None = None) -> Response:
     """Return the answer of a use case; one given again may be a problem."""
     headers = {}
+    location = location or found.location
     if location is not None:
         headers["Location"] = location
     if found.replayed:
         headers["Idempotency-Replayed"] = "true"
     kind = JSON if found.status < HTTPStatus.BAD_REQUEST else MEDIA_TYPE
+    if not found.body:
+        return Response(None, found.status, headers)
     return Response(found.body, found.status, headers, kind)
 
 

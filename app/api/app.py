@@ -4,6 +4,7 @@ from starlette.types import ASGIApp
 
 from app.api.deps import ApiServices
 from app.api.edge import Edge
+from app.api.keyed import keyed
 from app.api.routes.approvals import ApprovalRoutes
 from app.api.routes.explain import ExplainRoutes
 from app.api.routes.schedules import ScheduleRoutes
@@ -30,7 +31,7 @@ def create_api(services: ApiServices, version: str) -> Api:
     def document() -> Document:
         return api.openapi()
 
-    operations = (
+    of_routes = (
         *SessionRoutes(services).operations(),
         *TraceRoutes(services).operations(),
         *VerbRoutes(services).operations(),
@@ -41,5 +42,5 @@ def create_api(services: ApiServices, version: str) -> Api:
         *ExplainRoutes(services).operations(),
         *ServiceRoutes(services, document).operations(),
     )
-    api = Api(operations, version)
+    api = Api([keyed(operation, services) for operation in of_routes], version)
     return api

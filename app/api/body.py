@@ -5,7 +5,7 @@ What a database, UTF-8 or another JSON parser would choke on later is dealt with
     not UTF-8, not JSON, NaN or Infinity, nested too deep   400
     longer than the limit                                   413
     slower than a minute                                    408
-    another content type                                    415
+    another content type, a content coding                  415
     U+0000 and lone surrogates                              become U+FFFD
     integers beyond 64 bits, numbers beyond a double        422 and 400
 """
@@ -50,7 +50,7 @@ async def read_object(request: Request, limit: int, *, optional: bool = False) -
     raw = await read_raw(request, limit)
     if not raw and optional:
         return {}
-    _check_type(request)
+    check_type(request)
     value = decode(raw)
     if isinstance(value, dict):
         return cast("dict[str, object]", value)
@@ -170,7 +170,20 @@ def _inside(item: object) -> Iterator[object]:
         yield from (inner for inner in item if isinstance(inner, dict | list))
 
 
-def _check_type(request: Request) -> None:
+def check_type(request: Request) -> None:
+    """Refuse a body that is not plain JSON in UTF-8.
+
+    Raises:
+        HttpProblem: saying what to send.
+
+    """
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in {"", "identity"}:
+        detail = "Send the body as it is: a Content-Encoding is not taken."
+        headers = {"Accept-Encoding": "identity"}
+        raise HttpProblem(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail, headers=headers
+        )
     header = request.headers.get("content-type")
     if header is None or header == "application/json":
         return

@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from app.api.places import Places
 from app.core.toolbox import ToolSpec
 from app.runtime.answers import Answers
 from app.runtime.approvals import Approvals
+from app.runtime.audience import Audience
 from app.runtime.catalog import Catalog
 from app.runtime.creation import Creation
 from app.runtime.erasing import Erasing
@@ -98,7 +100,9 @@ class ApiServices:
     observer: Observer
     ready: Callable[[], Awaitable[Mapping[str, object]]]
     metrics: Callable[[], bytes]
+    audience: Audience
     auth: Auth
     version: str
     body_limit: int = 1 << 20
     draining: asyncio.Event = field(default_factory=asyncio.Event)
+    places: Places = field(default_factory=lambda: Places(1_000_000))

@@ -28,7 +28,12 @@ def header(name: str, schema: Document, text: str) -> Document:
 
 
 _LIMIT: Document = {"type": "integer", "minimum": 1, "maximum": MOST_LIMIT}
-_KEY: Document = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
+_KEY: Document = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 255,
+    "pattern": r"^(\"[ !#-\[\]-~]+\"|[!#-+\--:<-\[\]-~]+)$",
+}
 
 SESSION_ID = _parameter("path", "id", {"type": "string"}, "The session's id.")
 APPROVAL_ID = _parameter("path", "id", {"type": "string"}, "The approval's id.")
@@ -48,7 +53,8 @@ AFTER_SEQ = query(
 IDEMPOTENCY_KEY = header(
     "Idempotency-Key",
     _KEY,
-    "The same key and body again: the first answer again. Another body: 422. In flight: 409.",
+    'A string in quotes (`"…"`), or a bare word. The same key and body again: the first answer '
+    "again. Another body: 422. In flight: 409.",
 )
 PREFER = header(
     "Prefer", {"type": "string"}, "`wait=N`: hold the answer for up to N seconds (at most 300)."

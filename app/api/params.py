@@ -15,6 +15,15 @@ MOST_WAIT_S: Final = 300
 _DIGITS: Final = 18
 _BEYOND: Final = 10**_DIGITS
 _MOST_KEY: Final = 255
+_STRING: Final = r'"((?:[ !#-\[\]-~]|\\["\\])*)"'
+_ITEM: Final = re.compile(
+    rf"{_STRING}(?: *; *[a-z*][a-z0-9_.*-]*(?:=(?:{_STRING.replace('((', '(?:(')}|[^ \";,]+))?)*"
+)
+"""A String of Structured Fields (RFC 9651); its parameters mean nothing here."""
+
+_BARE: Final = re.compile(r"[!#-+\--:<-\[\]-~]+")
+"""A key as most clients send it: printable, without what could be meant as syntax."""
+
 _MOST_FILTER: Final = 256
 _SESSION_ID: Final = re.compile(r"ses_[0-9A-Za-z_-]{1,60}")
 _APPROVAL_ID: Final = re.compile(r"apr_[0-9A-Za-z_-]{1,120}")
@@ -187,17 +196,26 @@ def wait_s(request: Request) -> int | None:
 
 
 def idempotency_key(request: Request) -> str | None:
-    """Return the key of the request.
+    """Return the key of the request; `"k"`, as the draft writes it, and a bare `k` are the same.
 
     Raises:
-        HttpProblem: when it is empty, longer than 255 characters or not printable ASCII.
+        HttpProblem: when there are several, or it is neither, or empty, or too long.
 
     """
-    key = request.headers.get("idempotency-key")
-    if key is None:
+    given = request.headers.getlist("idempotency-key")
+    if not given:
         return None
-    if not 0 < len(key) <= _MOST_KEY or not key.isascii() or not key.isprintable():
-        message = f"Idempotency-Key must be 1 to {_MOST_KEY} printable ASCII characters"
+    text = given[0].strip(" ")
+    if _BARE.fullmatch(text):
+        key = text
+    else:
+        item = _ITEM.fullmatch(text)
+        key = "" if item is None else re.sub(r"\\(.)", r"\1", item[1])
+    if len(given) > 1 or not 0 < len(key) <= _MOST_KEY:
+        message = (
+            'Idempotency-Key must be one string in quotes ("…", RFC 9651) or one bare word, of 1 '
+            f"to {_MOST_KEY} printable ASCII characters"
+        )
         raise bad_parameter("/header/Idempotency-Key", message)
     return key
 

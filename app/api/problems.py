@@ -18,6 +18,7 @@ from app.runtime.refusals import (
     NotFound,
     NotSupported,
     NoWorker,
+    Overloaded,
     Refused,
 )
 
@@ -38,6 +39,9 @@ TITLES: Final[Mapping[str, str]] = {
     "method-not-allowed": "The path does not take this method",
     "idempotency-key-reused": "The idempotency key stands for another request",
     "idempotency-key-in-flight": "The first request under this key has not ended",
+    "overloaded": "Too many sessions wait for a worker already",
+    "too-many-streams": "This process has as many streams open as it takes",
+    "too-many-connections": "This process has as many connections open as it takes",
     "no-worker": "No worker is there to carry it out",
     "store-unavailable": "The database cannot be reached now",
     "live-unavailable": "Redis cannot be reached now",
@@ -107,8 +111,13 @@ _STATUS: Final[Mapping[type[Refused], HTTPStatus]] = {
     KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
     KeyInFlight: HTTPStatus.CONFLICT,
     NoWorker: HTTPStatus.SERVICE_UNAVAILABLE,
+    Overloaded: HTTPStatus.TOO_MANY_REQUESTS,
 }
-_RETRY_AFTER: Final[Mapping[type[Refused], str]] = {KeyInFlight: "1", NoWorker: "5"}
+_RETRY_AFTER: Final[Mapping[type[Refused], str]] = {
+    KeyInFlight: "1",
+    NoWorker: "5",
+    Overloaded: "2",
+}
 
 
 def known(error: Exception) -> HttpProblem | None:

@@ -6,6 +6,7 @@ models and middleware would cost more than the use case behind them.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from http import HTTPStatus
 from typing import Final, cast
 
@@ -92,6 +93,14 @@ class DirectRoute(APIRoute):
         return self.heads and scope["type"] == "http" and scope["method"] == "HEAD"
 
 
+class Keeps(Enum):
+    """Who keeps the first answer under an idempotency key (`app.api.keyed`)."""
+
+    ROUTE = "route"
+    REPEATABLE = "repeatable"
+    ENDPOINT = "endpoint"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One operation: how it is served, and what the document says of it."""
@@ -112,6 +121,7 @@ class Operation:
     kind: type[Response] = JSONResponse
     open: bool = False
     detail: str = ""
+    keeps: Keeps = Keeps.ROUTE
 
 
 class Api(FastAPI):
@@ -128,6 +138,7 @@ class Api(FastAPI):
             redoc_url=None,
             redirect_slashes=False,
         )
+        self.operations = tuple(operations)
         self._bodies = {op.body for op in operations if op.body is not None}
         router: APIRouter = self.router
         router.route_class = DirectRoute

@@ -99,7 +99,6 @@ class SessionIn(Body):
             "/agent": name != "default" or version not in {None, 1},
             "/output_schema": self.output_schema is not None,
             "/mode": self.mode != "react",
-            "/on_disconnect": self.on_disconnect != "continue",
         }
         refuse_unbuilt(asked)
 
@@ -112,6 +111,7 @@ class SessionIn(Body):
             limits=None if self.limits is None else self.limits.given(),
             metadata=self.metadata,
             traceparent=traceparent,
+            on_disconnect=self.on_disconnect,
         )
 
 

@@ -97,6 +97,7 @@ class SessionOut(Shape):
     trace_id: str
     trace_url: str | None
     parent: str | None
+    on_disconnect: Literal["continue", "cancel"]
     created_at: Time
     updated_at: Time
     ended_at: Time | None
@@ -302,87 +303,26 @@ class Health(Shape):
     version: str
 
 
+class CheckOut(Shape):
+    """One thing that is not as it should be."""
+
+    check: str
+    detail: str
+
+
 class Readiness(Shape):
-    """Whether requests can be served, and what is missing."""
+    """Whether requests can be served, what is missing, and what to do.
+
+    `degraded` says that Redis is away: everything works, more slowly.
+    """
 
     ready: bool
-
-
-class StateOut(Shape):
-    """A folded state: the fields of the core, times as RFC 3339 and durations in seconds."""
-
-    object: Literal["state"]
-    status: str
-    seq: int
-    at: Time
-    turn: int
-    step: int
-    phase: Phase | None
-    limits: Json
-    usage: UsageOut
-    history: list[Json]
-    queue: list[Json]
-    calls: list[Json]
-    pending: Json | None
-    ended: Json | None
-    owed: list[str]
-
-
-class RequestOut(Shape):
-    """What the model was last sent; only `seq` (null) and `messages` (none) before the first."""
-
-    object: Literal["request"]
-    seq: int | None
-    messages: list[Json]
-    model: str = ""
-    purpose: str = ""
-    tools: list[str] = []
-    intact: bool = True
-
-
-class ReplayOut(Shape):
-    """What a replay found; the last three only where the journal diverges."""
-
-    object: Literal["replay"]
-    identical: bool
-    events: int
-    code_version: str
-    seq: int | None = None
-    expected: Json | None = None
-    actual: Json | None = None
-
-
-class ExplanationOut(Shape):
-    """Why a session is as it is."""
-
-    object: Literal["explanation"]
-    session: str
-    status: Status
-    last_seq: int
-    sentences: list[str]
-    owner: str | None
-    owner_alive: bool
-    epoch: int
-    owners: list[Json]
-    doing: list[str]
-    wakes: list[str]
-    uncertain: list[str]
-    todo: list[str]
-
-
-class ChainOut(Shape):
-    """The chain of one session; `intact` is null where it could not be verified here."""
-
-    session: str
-    events: int
-    intact: bool | None
-    broken: Json | None = None
-    unverified: str | None = None
-
-
-class ChainList(Shape):
-    """A page of chains; `intact` when each of them was verified and is."""
-
-    intact: bool
-    data: list[ChainOut]
-    next: str | None
+    draining: bool = False
+    database: bool = True
+    schema_: Annotated[bool, Field(alias="schema")] = True
+    redis: bool = True
+    worker: bool = True
+    loop: bool = True
+    loop_lag_s: float = 0.0
+    degraded: bool = False
+    problems: list[CheckOut] = []

@@ -16,6 +16,8 @@ from typing import Final
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api import problems
+from app.api.places import Places
+from app.runtime.audience import Seat
 from app.runtime.errors import PortError, StoreUnavailable
 from app.runtime.frames import Frame
 
@@ -70,6 +72,7 @@ class Outbox:
         self._ready = asyncio.Event()
         self._room = asyncio.Event()
         self.over = False
+        self.ended = False
         self.failed = False
 
     @property
@@ -88,9 +91,10 @@ class Outbox:
             self._room.clear()
             await self._room.wait()
 
-    def end(self) -> None:
-        """Let the stream end once everything is sent."""
+    def end(self, *, whole: bool = False) -> None:
+        """Let the stream end once everything is sent; `whole`, since there is nothing more."""
         self.over = True
+        self.ended = self.ended or whole
         self._ready.set()
 
     def fail(self, fault: bytes) -> None:
@@ -134,11 +138,15 @@ class EventStream:
         frames: AsyncGenerator[Frame, None],
         *,
         draining: asyncio.Event,
+        places: Places,
+        seat: Seat | None,
         instance: str,
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         """Send these frames; `instance` names the request in a problem."""
         self._frames = frames
+        self._places = places
+        self._seat = seat
         self._draining = draining
         self._instance = instance
         self._headers = headers
@@ -147,10 +155,21 @@ class EventStream:
         """Serve the reader.
 
         Raises:
+            HttpProblem: when this process has too many readers.
             StoreUnavailable: when nothing could be read and nothing was sent.
 
         """
         outbox = Outbox()
+        with self._places.place():
+            if self._seat is not None:
+                self._seat.take()
+            try:
+                await self._serve(outbox, receive, send)
+            finally:
+                if self._seat is not None:
+                    self._seat.leave(early=not outbox.ended)
+
+    async def _serve(self, outbox: Outbox, receive: Receive, send: Send) -> None:
         began = True
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
@@ -179,7 +198,7 @@ class EventStream:
                 problem = problems.known(error) or problems.internal()
                 outbox.fail(problems.document(problem, self._instance))
             else:
-                outbox.end()
+                outbox.end(whole=True)
 
     async def _until_draining(self, outbox: Outbox, limit: asyncio.Timeout) -> None:
         await self._draining.wait()

@@ -1,16 +1,19 @@
 """The use cases over the adapters, and the HTTP application over the use cases."""
 
-import asyncio
 from dataclasses import dataclass
 from functools import cached_property
 
 from app import __version__
 from app.api.app import Application, create_app
 from app.api.deps import ApiServices, Auth
-from app.bootstrap.edges import Readiness, Scraped, parse_tool
+from app.api.health import Probes
+from app.api.places import Places
+from app.bootstrap.edges import parse_tool
 from app.bootstrap.parts import Parts
+from app.runtime.admission import Admission
 from app.runtime.answers import Answers
 from app.runtime.approvals import Approvals
+from app.runtime.audience import Audience
 from app.runtime.checkup import Checkup
 from app.runtime.creation import Creation
 from app.runtime.erasing import Erasing
@@ -20,7 +23,6 @@ from app.runtime.inquiry import Inquiry
 from app.runtime.past import Past
 from app.runtime.schedules import Schedules
 from app.runtime.sessions import Sessions
-from app.runtime.worker import Worker
 from app.storage.audit import PostgresAudit
 from app.storage.chain import Chains
 from app.storage.journal import PostgresJournal
@@ -57,6 +59,7 @@ class Cases:
             prompts=parts.prompts,
             tokens=parts.tokens,
             limits=parts.settings.limits,
+            admission=self.admission,
             sample=parts.observer.sample,
             trace_url=parts.observer.trace_url,
         )
@@ -69,12 +72,13 @@ class Cases:
             clock=parts.clock,
             keyring=parts.keyring,
             store=self.store,
-            workers=PostgresWorkers(parts.engine),
+            workers=self.workers,
             hub=parts.hub,
             follower=parts.follower,
             models=parts.models,
             tokens=parts.tokens,
             lease_s=parts.settings.lease_s,
+            admission=self.admission,
             trace_url=parts.observer.trace_url,
         )
 
@@ -153,17 +157,31 @@ class Cases:
             codec=parts.codec,
             keyring=parts.keyring,
             store=self.store,
-            workers=PostgresWorkers(parts.engine),
+            workers=self.workers,
             journal=journal,
             prompts=parts.prompts,
             checkup=checkup,
             version=__version__,
         )
 
-    def application(self, worker: Worker | None, draining: asyncio.Event) -> Application:
-        """Return the HTTP application of this process."""
+    @cached_property
+    def workers(self) -> PostgresWorkers:
+        """Return the workers in Postgres."""
+        return PostgresWorkers(self.parts.engine)
+
+    @cached_property
+    def admission(self) -> Admission:
+        """Return what keeps the queue bounded."""
         parts = self.parts
-        key = parts.settings.admin_key
+        return Admission(workers=self.workers, clock=parts.clock, most=parts.settings.max_queued)
+
+    def api(self, probes: Probes) -> "Api":
+        """Return the HTTP application of this process, and what must run beside it."""
+        parts, settings, draining = self.parts, self.parts.settings, probes.draining
+        audience = Audience(
+            sessions=self.sessions, hub=parts.hub, clock=parts.clock, draining=draining
+        )
+        key = settings.admin_key
         services = ApiServices(
             creation=self.creation,
             sessions=self.sessions,
@@ -188,11 +206,22 @@ class Cases:
             models=parts.models,
             webhooks=parts.side.webhooks(),
             observer=parts.observer,
-            ready=Readiness(parts.engine, parts.link, worker, draining).report,
-            metrics=Scraped(parts.observer.metrics, parts.link, worker).render,
-            auth=Auth(parts.settings.auth_on, None if key is None else key.get_secret_value()),
+            ready=probes.ready,
+            metrics=probes.metrics,
+            audience=audience,
+            auth=Auth(settings.auth_on, None if key is None else key.get_secret_value()),
             version=__version__,
-            body_limit=parts.settings.body_limit,
+            body_limit=settings.body_limit,
             draining=draining,
+            places=Places(settings.max_streams),
         )
-        return create_app(services)
+        return Api(create_app(services), self.admission, audience)
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The HTTP application, and what must run beside it."""
+
+    app: Application
+    admission: Admission
+    audience: Audience

@@ -1,14 +1,18 @@
 """The door of a server process: the sockets it listens on, and what `dev` says once it is open."""
 
 import errno
+import resource
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from app.settings import Settings, StartError
+
+_OWN_FILES: Final = 512
+"""Files and sockets of a process besides its clients': databases, models, tools, logs."""
 
 _DEFAULT: Final = "http://127.0.0.1:8080"
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - read, not bound
@@ -35,6 +39,21 @@ def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
         if not sockets:
             raise _refusal(host, port, OSError(errno.EADDRNOTAVAIL, "no address of this machine"))
         yield sockets
+
+
+def connections_within(most: int) -> int:
+    """Let this process open as many files as the system allows; return what is left for clients.
+
+    A process without a free file can accept nobody, so it can't even say that it is full.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + _OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft - _OWN_FILES))
 
 
 def port_of(sockets: list[socket.socket]) -> int:

@@ -1,9 +1,7 @@
 """Small adapters between rooms that do not know each other."""
 
-import asyncio
-import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from app.api.deps import ParsedTool
 from app.core.events import PromptRef
@@ -12,10 +10,8 @@ from app.prompts.catalog import PackagedPrompts
 from app.runtime.errors import LiveUnavailable, StoreRefused, StoreUnavailable
 from app.runtime.ports import Tokens
 from app.runtime.refusals import FieldFault, Invalid, NotSupported
-from app.runtime.worker import Worker
 from app.storage.engine import Engine
 from app.storage.migrate import schema_current
-from app.telemetry.metrics import Metrics
 from app.tools.definition import parse
 from app.tools.errors import DefinitionError, NotSupportedYetError
 
@@ -51,49 +47,19 @@ def parse_tool(body: dict[str, object], *, version: int, name: str | None) -> Pa
     return ParsedTool(found.spec, found.lint.score, found.lint.warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """What `/readyz` tells."""
+class Lack(Enum):
+    """Why no session can run on a database yet."""
 
-    engine: Engine
-    link: Link
-    worker: Worker | None
-    draining: asyncio.Event
-
-    async def report(self) -> Mapping[str, object]:
-        """Return whether requests should come here, and what is missing."""
-        checks: dict[str, object] = {
-            "draining": self.draining.is_set(),
-            "schema": await schema_is_there(self.engine),
-            "redis": await redis_answers(self.link),
-        }
-        ready = bool(checks["schema"]) and not self.draining.is_set()
-        if self.worker is not None:
-            checks["worker"] = self.worker.healthy
-            ready = ready and self.worker.healthy
-        return {"ready": ready, **checks}
+    DATABASE = "database"
+    SCHEMA = "schema"
 
 
-@dataclass(frozen=True, slots=True)
-class Scraped:
-    """What `/metrics` tells: what was counted, and how the process is at that moment."""
-
-    metrics: Metrics
-    link: Link
-    worker: Worker | None
-
-    def render(self) -> bytes:
-        """Return it in the text format of Prometheus."""
-        self.metrics.redis_up(not self.link.broken)
-        if self.worker is not None:
-            self.metrics.loop_lag(self.worker.lag_s)
-            self.metrics.sessions_owned(self.worker.owned)
-        return self.metrics.render()
-
-
-async def schema_is_there(engine: Engine) -> bool:
-    """Return whether the database can be reached and has this release's schema."""
-    return await schema_lacking(engine) is None
+async def schema_lack(engine: Engine) -> Lack | None:
+    """Return what is missing, or None."""
+    try:
+        return None if await schema_current(engine) else Lack.SCHEMA
+    except (StoreUnavailable, StoreRefused):  # a wrong password is mended outside
+        return Lack.DATABASE
 
 
 async def schema_lacking(engine: Engine) -> str | None:
@@ -106,8 +72,11 @@ async def schema_lacking(engine: Engine) -> str | None:
 
 
 async def redis_answers(link: Link) -> bool:
-    """Return whether Redis answered last; one that was never asked is asked now."""
-    if not link.reached and not link.broken:
-        with contextlib.suppress(LiveUnavailable):
-            await link.run([("PING",)])
-    return link.reached and not link.broken
+    """Return whether Redis answers now; just after a failure it is not asked again."""
+    if link.broken:
+        return False
+    try:
+        await link.run([("PING",)])
+    except LiveUnavailable:
+        return False
+    return True

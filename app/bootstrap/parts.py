@@ -7,7 +7,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from app import __version__
+from app.api.app import Application
+from app.api.health import HealthApp, Probes
 from app.bootstrap.edges import CountedPrompts
+from app.bootstrap.readiness import LoopLag, Readiness, Scraped
 from app.bootstrap.side import Masking, Side
 from app.core.ids import mint
 from app.live.hot import RedisHotStates
@@ -27,7 +30,7 @@ from app.runtime.follow import Follower
 from app.runtime.lease import Lease
 from app.runtime.perform import Performer
 from app.runtime.recovery import Recovery
-from app.runtime.worker import Worker, WorkerOptions
+from app.runtime.worker import RENEWALS_PER_LEASE, Worker, WorkerOptions
 from app.runtime.writer import JournalWriter
 from app.settings import Settings, SettingsError
 from app.storage.audit import PostgresAudit
@@ -126,6 +129,36 @@ class Parts:
             every_s=self.settings.audit_s,
             tell=self.observer.metrics.violations,
         )
+
+    def probes(self, worker: Worker | None, draining: asyncio.Event) -> "OwnProbes":
+        """Return what this process tells of itself."""
+        lag = LoopLag(clock=self.clock)
+        readiness = Readiness(
+            engine=self.engine,
+            link=self.link,
+            worker=worker,
+            draining=draining,
+            lag=lag,
+            most_lag_s=self.settings.lease_s / RENEWALS_PER_LEASE,
+        )
+        scraped = Scraped(metrics=self.observer.metrics, link=self.link, worker=worker, lag=lag)
+        probes = Probes(
+            ready=readiness.report, metrics=scraped.render, version=__version__, draining=draining
+        )
+        return OwnProbes(readiness, probes)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProbes:
+    """What a process tells of itself, and the watch that must run for it."""
+
+    readiness: Readiness
+    probes: Probes
+
+    @property
+    def app(self) -> Application:
+        """Return the application that serves nothing else."""
+        return HealthApp(self.probes)
 
 
 async def open_parts(settings: Settings, stack: AsyncExitStack) -> Parts:

@@ -5,13 +5,14 @@ import contextlib
 import gc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from app.api.app import Application
-from app.bootstrap.cases import Cases
+from app.bootstrap.cases import Api, Cases
 from app.bootstrap.edges import schema_lacking
 from app.bootstrap.parts import open_parts
+from app.bootstrap.readiness import Readiness
 from app.bootstrap.timed import timed
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
@@ -53,15 +54,19 @@ class Service:
     settings: Settings
     observer: TelemetryObserver
     app: Application | None
+    health: Application
     worker: Worker | None
     jobs: JobQueue | None
     auditor: Auditor | None
     draining: asyncio.Event
+    _readiness: Readiness
+    _api: Api | None
     _engine: Engine
     _hub: RedisHub
     _hot: RedisHotStates
     _follower: Follower
     _listener: Listener
+    _stopped_at: list[float] = field(default_factory=list)
 
     async def background(self) -> None:
         """Keep the live hub, the readers and the fallback for nudges running."""
@@ -72,6 +77,10 @@ class Service:
             group.create_task(self._listener.run())
             if self.auditor is not None:
                 group.create_task(self.auditor.run())
+            group.create_task(self._readiness.run())
+            if self._api is not None:
+                group.create_task(self._api.admission.run())
+                group.create_task(self._api.audience.run())
 
     async def _warn_of_eviction(self) -> None:
         """Say once that this Redis drops hot states at will, where it does."""
@@ -86,17 +95,23 @@ class Service:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.jobs.run())
             await self.worker.run()
+            self.observer.log("drain.ended", took_s=self._drained_s())
 
     def stop(self) -> None:
         """Let `work` hand its sessions over and return; from here on the process is not ready."""
         self.draining.set()
         if self.jobs is not None:
             self.jobs.stop()
+        self._stopped_at.append(asyncio.get_running_loop().time())
         if self.worker is not None:
             if self.worker.owned:
                 detail = f"waiting for running steps, up to {self.settings.drain_s:g} s"
                 self.observer.log("drain.waits", detail=detail)
             self.worker.drain()
+
+    def _drained_s(self) -> float:
+        began = self._stopped_at or [asyncio.get_running_loop().time()]
+        return round(asyncio.get_running_loop().time() - began[0], 3)
 
     async def _schema_came(self) -> bool:
         """Return once the schema is there; False when the process is to stop before that."""
@@ -126,14 +141,19 @@ async def open_service(loaded: Loaded, role: Role) -> AsyncIterator[Service]:
         _spare_the_collector()
         worker = None if role == "api" else parts.worker()
         cases = Cases(parts)
+        own = parts.probes(worker, draining)
+        api = None if role == "worker" else cases.api(own.probes)
         yield Service(
             settings=settings,
             observer=parts.observer,
-            app=None if role == "worker" else cases.application(worker, draining),
+            app=None if api is None else api.app,
+            health=own.app,
             worker=worker,
             jobs=None if worker is None else parts.side.queue(timed(cases)),
             auditor=None if role == "api" else parts.auditor(),
             draining=draining,
+            _readiness=own.readiness,
+            _api=api,
             _engine=parts.engine,
             _hub=parts.hub,
             _hot=parts.hot,

@@ -99,10 +99,12 @@ class Service:
         """Replace what is at a path."""
         return self._call("PUT", path, body=body)
 
-    def pages(self, path: str, *, after: str | int | None = None) -> Iterator[Record]:
-        """Yield every item of a list, page by page."""
+    def pages(
+        self, path: str, *, after: str | int | None = None, only: Mapping[str, str] | None = None
+    ) -> Iterator[Record]:
+        """Yield every item of a list, page by page; `only` are the filters of the list."""
         while True:
-            params: dict[str, str | int] = {"limit": 500}
+            params: dict[str, str | int] = {**(only or {}), "limit": 500}
             if after is not None:
                 params["after"] = after
             page = self.get(path, params)

@@ -1,6 +1,5 @@
 """Following a session until its turn has ended or waits for a person."""
 
-import shlex
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,8 +9,9 @@ from rich.text import Text
 from app.cli.client import Service, command
 from app.cli.lines import outcome_line, totals
 from app.cli.outcome import Exit, exit_for
+from app.cli.pending import asked
 from app.cli.stream import Item, Journaled, StreamReader
-from app.cli.values import Record, brief, clean, compact, record, records, text
+from app.cli.values import Record, brief, clean, compact, record, text
 from app.cli.views import View, write_line
 
 _ALIVE: Final = frozenset({"queued", "running"})
@@ -76,11 +76,8 @@ def _ended(item: Item, before: Record | None) -> Record | None:
 
 
 def _may_wait(item: Item) -> bool:
-    return (
-        isinstance(item, Journaled)
-        and item.event.get("type") == "phase.entered"
-        and record(item.event.get("data")).get("to") == "WAITING"
-    )
+    """Return whether the session may wait now: also on, after one of several answers."""
+    return isinstance(item, Journaled) and item.event.get("phase") == "WAITING"
 
 
 def report(console: Console, followed: Followed, *, follow: bool, as_json: bool) -> None:
@@ -118,7 +115,7 @@ def advice(followed: Followed, service: Service, *, follow: bool) -> str:
     session_id, surefoot = clean(text(followed.session.get("id"))), command(service.url)
     match followed.status:
         case "waiting":
-            return _pending(session_id, record(followed.session.get("pending")), service)
+            return asked(session_id, record(followed.session.get("pending")), service)
         case "stopped":
             return f"Go on with higher limits: {surefoot} resume {session_id} --max-steps N"
         case "failed":
@@ -131,29 +128,3 @@ def advice(followed: Followed, service: Service, *, follow: bool) -> str:
 def _error(followed: Followed) -> str:
     error = record((followed.ended or {}).get("error") or followed.session.get("error"))
     return f"{brief(error.get('kind'), 40)}: {brief(error.get('message'), 400)}\n" if error else ""
-
-
-def _pending(session_id: str, pending: Record, service: Service) -> str:
-    question = clean(text(record(pending.get("question")).get("text")))
-    lines = [f"{session_id} waits: {brief(pending.get('kind'), 40) or 'for a person'}"]
-    lines += [question] if question else []
-    calls = records(pending.get("calls"))
-    lines += [
-        f"  {brief(c.get('name') or c.get('id'), 64)} {brief(c.get('arguments'))}"
-        for c in calls + records(pending.get("approvals"))
-    ]
-    for call_id in (clean(text(call.get("call_id"))) for call in calls):
-        lines += _how_to_answer(session_id, call_id, service)
-    return "\n".join(lines)
-
-
-def _how_to_answer(session_id: str, call_id: str, service: Service) -> list[str]:
-    """Return the command and the request that say whether a call in doubt happened."""
-    body = compact({"call_id": call_id, "outcome": "happened"})
-    key = ' -H "authorization: Bearer $SUREFOOT_API_KEY"' if service.has_key else ""
-    url = f"{service.url}/v1/sessions/{session_id}/verifications"
-    return [
-        f"Look whether {call_id} happened, then say so (or did_not_happen):",
-        f"  {command(service.url)} verify {session_id} {call_id} happened",
-        f"  curl -s {url}{key} -H 'content-type: application/json' -d {shlex.quote(body)}",
-    ]

@@ -5,6 +5,7 @@ from typing import Final
 
 from rich.text import Text
 
+from app.cli import questions
 from app.cli.values import Record, brief, integer, number, record, records, seconds, text
 
 _ARGUMENTS: Final = 160
@@ -27,6 +28,7 @@ class Narrator:
     def __init__(self) -> None:
         """Start with nothing seen."""
         self._names: dict[str, str] = {}
+        self._with_client: set[str] = set()
         self._asked_at: float | None = None
         self._tellers: dict[str, Callable[[Record, Record], Text]] = {
             "phase.entered": self._phase,
@@ -39,6 +41,11 @@ class Narrator:
             "step.finished": self._step,
             "guard.tripped": self._guard,
             "message.received": self._message,
+            "approval.requested": self._approval_requested,
+            "approval.decided": self._approval_decided,
+            "tool.checked": self._checked,
+            "verification.decided": self._verified,
+            "session.forked": self._forked,
         }
 
     def line(self, event: Record) -> Text | None:
@@ -62,7 +69,10 @@ class Narrator:
         usage = record(data.get("usage"))
         parts = [_tokens(usage)]
         parts += [_took(took)] if (took := self._since_asked(event)) is not None else []
-        calls = [brief(call.get("name"), 64) for call in records(data.get("tool_calls"))]
+        asked = records(data.get("tool_calls"))
+        calls = [brief(call.get("name"), 64) for call in asked]
+        self._names |= {text(c.get("call_id")): brief(c.get("name"), 64) for c in asked}
+        self._with_client |= {text(c.get("call_id")) for c in asked if c.get("client")}
         parts += [f"calls {', '.join(calls)}"] if calls else []
         parts += [brief(data.get("finish_reason"), 40)] if not calls else []
         return _line("model ◂", "cyan", " · ".join(part for part in parts if part))
@@ -83,6 +93,7 @@ class Narrator:
         self._names[call_id] = name
         arguments = brief(data.get("arguments"), _ARGUMENTS)
         line = _line("tool  ▸", "yellow", f"{name} {arguments}")
+        line.append(" · for the caller to carry out" if call_id in self._with_client else "")
         return line.append(f"  {brief(call_id, 40)}", style="dim")
 
     def _attempted(self, _event: Record, data: Record) -> Text:
@@ -118,7 +129,23 @@ class Narrator:
         return _line("guard !", "bold yellow", f"{brief(data.get('guard'), 40)}: {detail}{does}")
 
     def _message(self, _event: Record, data: Record) -> Text:
-        return _line("message", "green", brief(data.get("text"), 200))
+        return _line("message", "green", questions.message_received(data))
+
+    def _approval_requested(self, _event: Record, data: Record) -> Text:
+        return _line("ask   ▸", "bold cyan", questions.approval_requested(data))
+
+    def _approval_decided(self, _event: Record, data: Record) -> Text:
+        return _line("ask   ◂", "bold cyan", questions.approval_decided(self.name(data), data))
+
+    def _checked(self, _event: Record, data: Record) -> Text:
+        fault = _fault(data.get("fault"))
+        return _line("tool  ?", "yellow", questions.tool_checked(self.name(data), data, fault))
+
+    def _verified(self, _event: Record, data: Record) -> Text:
+        return _line("tool  ?", "yellow", questions.verification_decided(self.name(data), data))
+
+    def _forked(self, _event: Record, data: Record) -> Text:
+        return _line("fork", "green", questions.session_forked(data))
 
 
 def _other(event: Record, data: Record) -> Text:

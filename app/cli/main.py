@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.cli import explain, local, sessions
+from app.cli import answers, explain, local, sessions
 from app.cli.client import DEFAULT_URL
 from app.cli.options import Target
 from app.cli.outcome import EXIT_CODES, CliError
@@ -48,6 +48,7 @@ def root(
 
 
 sessions.register(app)
+answers.register(app)
 explain.register(app)
 app.add_typer(tools, name="tools")
 local.register(app)

@@ -1,11 +1,13 @@
 """What several commands take: the service's address, the limits of a turn, how to show it."""
 
+import json
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from app.cli.client import Service
+from app.cli.outcome import CliError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,9 @@ Follow = Annotated[
 AsJson = Annotated[
     bool,
     typer.Option("--json", help="JSON: with --follow a line an event, then the session."),
+]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Say it and do not wait for what comes of it.")
 ]
 OneJson = Annotated[bool, typer.Option("--json", help="Write it as one JSON object.")]
 MaxSteps = Annotated[
@@ -74,3 +79,17 @@ def target(context: typer.Context) -> Target:
     if found is None:
         raise AssertionError("the root command sets it before any command runs")
     return found
+
+
+def json_of(option: str, given: str) -> object:
+    """Return the JSON that an option was given.
+
+    Raises:
+        CliError: when it is none.
+
+    """
+    try:
+        return json.loads(given)
+    except ValueError:
+        todo = f"A text wants quotes inside: {option} '\"paid\"'"
+        raise CliError(f"{option} is not JSON.", todo=todo) from None

@@ -1,6 +1,5 @@
 """`run`, `resume`, `verify`, `trace`, `cancel`: sessions, over HTTP."""
 
-import json
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -20,6 +19,7 @@ from app.cli.options import (
     SessionId,
     TokenBudget,
     TotalTimeout,
+    json_of,
     limits_body,
     target,
 )
@@ -65,7 +65,13 @@ def run(
         max_cost=max_cost,
         total_timeout=total_timeout,
     )
-    given = {"task": _task(task), "tools": tool, "model": model, "agent": agent, "limits": limits}
+    given = {
+        "task": words_of(task),
+        "tools": tool,
+        "model": model,
+        "agent": agent,
+        "limits": limits,
+    }
     body = {name: value for name, value in given.items() if value}
     with target(context).connect() as service:
         session = service.post("/v1/sessions", body)
@@ -140,20 +146,12 @@ def verify(
     """Say whether a call of unknown outcome happened, and go on with the session."""
     body: dict[str, object] = {"call_id": call_id, "outcome": outcome.value}
     if output is not None:
-        body["output"] = _json(output)
+        body["output"] = json_of("--output", output)
     with target(context).connect() as service:
         session = service.get(path_of(session_id))
         service.post(f"{path_of(session_id)}/verifications", body)
         after = integer(session.get("last_seq"))
         watch(service, session, after=after, shown=follow, as_json=as_json)
-
-
-def _json(given: str) -> object:
-    try:
-        return json.loads(given)
-    except ValueError:
-        todo = "A text wants quotes inside: --output '\"paid\"'"
-        raise CliError("--output is not JSON.", todo=todo) from None
 
 
 def watch(service: Service, session: Record, *, after: int, shown: bool, as_json: bool) -> None:
@@ -198,11 +196,12 @@ def path_of(session_id: str) -> str:
     return f"/v1/sessions/{session_id}"
 
 
-def _task(given: str) -> str:
-    task = sys.stdin.read() if given == "-" else given
-    if not task.strip():
-        raise CliError("The task is empty.", todo='Say what to do: surefoot run "…"')
-    return task
+def words_of(given: str, *, what: str = "task", example: str = 'surefoot run "…"') -> str:
+    """Return what the user wants to say; `-` stands for standard input."""
+    words = sys.stdin.read() if given == "-" else given
+    if not words.strip():
+        raise CliError(f"The {what} is empty.", todo=f"Say what to do: {example}")
+    return words
 
 
 def register(app: typer.Typer) -> None:

@@ -7,7 +7,7 @@ are taken out of what is shown: tool output and model text are not ours, and a t
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 Record = Mapping[str, object]
@@ -67,3 +67,13 @@ def seconds(at: object) -> float | None:
         return datetime.fromisoformat(text(at)).timestamp()
     except ValueError:
         return None
+
+
+def moment(at: object) -> str:
+    """Return a time to the second: of RFC 3339, or of microseconds since 1970; else as it came."""
+    us = seconds(at) if isinstance(at, str) else number(at) / 1e6
+    try:
+        shown = datetime.fromtimestamp(us or 0, UTC)
+    except (ValueError, OverflowError, OSError):
+        return text(at)
+    return f"{shown:%Y-%m-%dT%H:%M:%S}Z" if us else text(at)

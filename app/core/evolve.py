@@ -269,10 +269,12 @@ def _session_forked(state: State, _event: Event, body: SessionForked) -> State:
     )
 
 
-def _turn_ended(state: State, _event: Event, body: TurnEnded) -> State:
+def _turn_ended(state: State, event: Event, body: TurnEnded) -> State:
     if state.calls:
         state = flush_calls(state, ending=True)
-    ended = Ended(body.status, body.stop_reason, body.result, body.error)
+    if event.turn > state.turn and state.queue:
+        state = _never_begun(state)
+    ended = Ended(body.status, body.stop_reason, body.result, body.error, event.at_us)
     history = state.history
     text = body.result.text
     if text.strip() and not isinstance(history[-1] if history else None, AssistantMessage):
@@ -299,6 +301,17 @@ def _limits_raised(state: State, _event: Event, body: LimitsRaised) -> State:
 
 def _session_closed(state: State, _event: Event, _body: SessionClosed) -> State:
     return changed(state, closed=True, queue=(), resuming=None)
+
+
+def _never_begun(state: State) -> State:
+    """Take the message out of the queue whose turn was given up before it began (poison)."""
+    said = state.queue[0]
+    return changed(
+        state,
+        queue=state.queue[1:],
+        history=(*state.history, UserMessage(said.text, said.tokens)),
+        context_tokens=state.context_tokens + said.tokens + MESSAGE_OVERHEAD,
+    )
 
 
 _NEXT: Final = {Policy.INTERRUPT: 0, Policy.STEER: 1}

@@ -162,6 +162,7 @@ class Ended:
     reason: StopReason
     result: Result
     error: Fault | None = None
+    at_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ from app.runtime.exchange import LiveEvent
 
 REPEAT_S: Final = 5.0
 KEEP_S: Final = 15.0
+SETTLES_S: Final = 10.0
+"""How long after Redis was away every process that lives has subscribed to it again."""
+
 _IDS_A_MESSAGE: Final = 500
 _ORIGIN_BYTES: Final = 12
 _HEADER: Final = Struct(">qBI")
@@ -48,6 +51,8 @@ class RedisHub:
         self._nudges = f"{prefix}:nudge"
         self._readers: dict[str, set[Reader]] = {}
         self._remote: dict[str, float] = {}
+        self._joined = False
+        self._settled_s = 0.0
         self._callbacks: list[Callable[[str], None]] = []
         self._subscription = Subscription(link, self, (self._control, self._nudges))
 
@@ -123,6 +128,19 @@ class RedisHub:
                 del self._readers[session_id]
                 await self._subscription.drop(self._live + session_id)
 
+    async def readers(self, session_id: str) -> int | None:
+        """Return how many processes have readers on this session; None when nobody can tell.
+
+        Just after Redis was away other processes may not have come back to it yet.
+        """
+        if not self.connected or self._clock.boot_s() < self._settled_s:
+            return None
+        try:
+            (answer,) = await self._link.run([("PUBSUB", "NUMSUB", self._live + session_id)])
+        except LiveUnavailable:
+            return None
+        return int(answer[1]) if isinstance(answer, list) else None
+
     async def nudge(self, session_id: str) -> None:
         """Tell workers that a session has become due or got a message."""
         self._call_back(session_id)
@@ -162,6 +180,9 @@ class RedisHub:
 
     def reconnected(self) -> None:
         """Tell every reader that something may have been missed."""
+        if self._joined:
+            self._settled_s = self._clock.boot_s() + SETTLES_S
+        self._joined = True
         for readers in self._readers.values():
             for reader in readers:
                 reader.miss()

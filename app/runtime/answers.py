@@ -21,7 +21,7 @@ from app.runtime.perform import weigh
 from app.runtime.ports import Clock, SessionCipher, Tokens
 from app.runtime.records import SessionRow
 from app.runtime.refusals import Conflict
-from app.runtime.sessions import Sessions
+from app.runtime.sessions import Sessions, check_not_closing
 from app.runtime.views import RESULT, VERIFICATION, pending_calls, waking
 
 _CALLS: Final = (ModelAnswered.TYPE, ToolIntended.TYPE, ToolFinished.TYPE)
@@ -67,6 +67,7 @@ class Answers:
         async with self.sessions.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
+            await check_not_closing(locked)
             row = locked.row
             key = self.sessions.key(row)
             waits = row.pending_kind is PendingKind.VERIFICATION
@@ -102,6 +103,7 @@ class Answers:
         async with self.sessions.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
+            await check_not_closing(locked)
             if await locked.deliver(inbox.tool_result(cipher, given)) is None:
                 raise Conflict("This call has its result already.", "tool-result-given")
             shown = json.loads(self.sessions.render(waking(locked.row)))

@@ -27,7 +27,7 @@ from app.runtime.past import Past
 from app.runtime.ports import ArgumentReader, Clock, SessionCipher, SessionStore, Tokens
 from app.runtime.records import SessionRow
 from app.runtime.refusals import Conflict, FieldFault, Invalid, NotFound
-from app.runtime.sessions import Sessions
+from app.runtime.sessions import Sessions, check_not_closing
 from app.runtime.views import from_rfc3339, pending_approvals, rfc3339
 
 _TYPES: Final = (ApprovalRequested.TYPE, ApprovalDecided.TYPE, ToolFinished.TYPE)
@@ -161,6 +161,7 @@ class Approvals:
         async with self.sessions.locked(tenant, approval.session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
+            await check_not_closing(locked)
             key = self.sessions.key(locked.row)
             if approval_id not in _waiting(locked.row, key):
                 raise _closed(SUPERSEDED)

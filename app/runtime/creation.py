@@ -8,6 +8,7 @@ from typing import Final
 from app.core import ids
 from app.core.events import Event, Limits, ModelRef, SessionCreated, TurnStarted
 from app.core.evolve import fold, place
+from app.runtime.admission import Admission
 from app.runtime.catalog import Catalog, Frozen, UnknownToolError
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.perform import mint_trace
@@ -43,6 +44,7 @@ class Wanted:
     limits: Mapping[str, object] | None = None
     metadata: Mapping[str, str] | None = None
     traceparent: str | None = None
+    on_disconnect: str = "continue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,7 @@ class Creation:
     prompts: PromptCatalog
     tokens: Tokens
     limits: Limits
+    admission: Admission
     sample: Callable[[str], bool]
     trace_url: Callable[[str], str | None]
 
@@ -67,21 +70,33 @@ class Creation:
 
         Raises:
             Invalid: when the model, a tool or a limit cannot be had.
+            Overloaded: when too many sessions wait already.
 
         """
         if attempt is not None:
             known = await self.store.recall(tenant, attempt.key)
             if known is not None:
                 return attempt.replay(self.keyring, known)
+        await self.admit()
         model, limits, frozen = await self._resolved(tenant, wanted)
         events = await self._first_events(wanted, model, limits, frozen)
-        return await self.begin(tenant, events, wanted.metadata, attempt)
+        return await self.begin(tenant, events, wanted, attempt)
+
+    async def admit(self) -> None:
+        """Let one more session in.
+
+        Raises:
+            Overloaded: when too many sessions wait already.
+
+        """
+        await self.admission.look()
+        self.admission.check()
 
     async def begin(
         self,
         tenant: str,
         events: tuple[Event, ...],
-        metadata: Mapping[str, str] | None,
+        wanted: Wanted,
         attempt: Attempt | None,
     ) -> Answer:
         """Store a session with these events, and let a worker go on from there."""
@@ -97,7 +112,7 @@ class Creation:
             sealed += sealer.seal(events[start : start + SLICE], head_hash)
             if start:
                 await self.clock.sleep(0)  # a fork may bring thousands of events
-        plain = json.dumps(dict(metadata), ensure_ascii=False).encode() if metadata else None
+        plain = _json(wanted.metadata) if wanted.metadata else None
         new = NewSession(
             id=state.session_id,
             tenant=tenant,
@@ -114,6 +129,7 @@ class Creation:
             metadata=None if plain is None else cipher.seal(plain, METADATA_CONTEXT),
             created_at_us=state.at_us,
             view=None if state.ended is None else sealer.view(view_of(state)),
+            on_disconnect=wanted.on_disconnect,
         )
         return await self._stored(new, cipher, attempt)
 
@@ -128,6 +144,7 @@ class Creation:
         found = await self.store.create(new, record)
         if found is not None and attempt is not None:
             return attempt.replay(self.keyring, found)
+        self.admission.took()
         await self.hub.nudge(new.id)
         return Answer(201, body, new.id)
 
@@ -190,6 +207,10 @@ class Creation:
         return first, place(fold((first,)), turn, now)
 
 
+def _json(metadata: Mapping[str, str]) -> bytes:
+    return json.dumps(dict(metadata), ensure_ascii=False).encode()
+
+
 def check_priced(limits: Limits, model: ModelRef) -> None:
     """Let a money ceiling pass where the model has prices.
 
@@ -232,4 +253,5 @@ def _row_of(new: NewSession) -> SessionRow:
         parent=new.parent,
         metadata=new.metadata,
         view=new.view,
+        on_disconnect=new.on_disconnect,
     )

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from app.core.effects import CallModel, CallTool, Effect
+from app.core.effects import CallModel, CallTool, Effect, PrepareTurn
 from app.core.events import EffectClass, Event, SessionClaimed
 from app.core.inputs import (
     Claimed,
@@ -94,6 +94,7 @@ class Driver:
         self._inbox_seen = claim.inbox_seen
         self._unsaved: list[Event] = []
         self._answered = False
+        self._rang_us = 0
         self._inputs: deque[Input] = deque()
         self._wake = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -143,6 +144,8 @@ class Driver:
     def _begin(self) -> None:
         now = self._desk.clock.now_us()
         lease_us = self._desk.lease.lease_us
+        rest = None if self._claim.rang_us is None else resting(self._state)
+        self._rang_us = 0 if rest is None or rest.timer_us is None else rest.timer_us
         self._take(Claimed(now, self._desk.worker, self._claim.epoch, lease_us))
 
     async def _round(self, group: asyncio.TaskGroup) -> bool:
@@ -164,12 +167,15 @@ class Driver:
         return True
 
     def _ring(self) -> None:
-        """Take a timer that is due, after everything that was said before it was looked at."""
+        """Take a timer that is due, after everything that was said before it was looked at.
+
+        One that Postgres rang is due whatever this machine's clock says.
+        """
         if not self._look:
-            now = self._desk.clock.now_us()
-            timer = due_timer(self._state, now)
+            at_us = max(self._desk.clock.now_us(), self._rang_us)
+            timer = due_timer(self._state, at_us)
             if timer is not None:
-                self._take(TimerRang(now, timer))
+                self._take(TimerRang(at_us, timer))
 
     def _take(self, given: Input) -> None:
         decision = decide(self._state, given)
@@ -224,7 +230,7 @@ class Driver:
             facts=facts_of(state),
             inbox_seen=self._inbox_seen,
             answered=self._answered or rest is not None,  # nor does it kill who comes to rest
-            release=None if rest is None else Release(rest.timer_us),
+            release=None if rest is None else Release(rest.timer_us, self._now_us()),
             view=view,
         )
         appended = await self._desk.writer.append(entry)
@@ -258,7 +264,7 @@ class Driver:
     async def _perform(self, group: asyncio.TaskGroup) -> bool:
         """Cut what is owed no longer, begin what is owed and not begun; False: no longer ours."""
         wanted = {effect.key: effect for effect in owed(self._state)}
-        for key in [key for key in self._tasks if key not in wanted]:
+        for key in [key for key in self._tasks if key not in wanted or self._idles(wanted[key])]:
             self._tasks.pop(key).cancel()
         new = [e for key, e in wanted.items() if key not in self._tasks and self._may_begin(e)]
         if new and not self._hold.fresh() and not await self._still_ours():
@@ -292,6 +298,16 @@ class Driver:
             return True
         once = isinstance(effect, CallTool) and effect.call.effect is EffectClass.ONCE
         return once and not self._in_doubt
+
+    def _idles(self, effect: Effect) -> bool:
+        """Return whether a dropped session's effect only waits for its next attempt."""
+        if self._may_begin(effect) or isinstance(effect, PrepareTurn):
+            return False
+        return effect.not_before_us > self._now_us()
+
+    def _now_us(self) -> int:
+        """Return the session's time: it never goes back, though its next owner's clock may."""
+        return max(self._desk.clock.now_us(), self._state.at_us)
 
     async def _carry_out(self, effect: Effect, state: State, spawn: Spawn) -> None:
         try:

@@ -7,7 +7,7 @@ whatever is lost between; a delta is only seen by those who listen when it comes
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -21,6 +21,9 @@ from app.runtime.records import HeadInfo
 PAGE: Final = 500
 PAGE_BYTES: Final = 256 * 1024
 HEADS_S: Final = 2.0
+LOOK_S: Final = 0.5
+"""How long one who waits for a condition relies on events alone: it can come without any."""
+
 PATIENCE_S: Final = 60.0
 MAILBOX: Final = 1024
 ENDS: Final = frozenset({TurnEnded.TYPE, SessionClosed.TYPE})
@@ -209,6 +212,24 @@ class Follower:
             return False  # the next comparison of heads tells
         return found is None or (found.idle and found.head <= cursor)
 
+    async def until(
+        self, session_id: str, done: Callable[[], Awaitable[bool]], *, within_s: float
+    ) -> bool:
+        """Ask whether it is done when the session may have come to rest, and now and then.
+
+        Return False when the time is over before it was.
+        """
+        deadline = self._clock.boot_s() + within_s
+        async with self._mailbox(session_id, ends=True) as mailbox:
+            while not await done():
+                left_s = deadline - self._clock.boot_s()
+                if left_s <= 0:
+                    return False
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_s, LOOK_S)):
+                        await _rests(mailbox)
+        return True
+
     async def settle(self, session_id: str, after: int, *, within_s: float) -> None:
         """Return when the open turn has ended or waits for somebody, or when the time is over."""
         with contextlib.suppress(TimeoutError):
@@ -226,6 +247,13 @@ def _has_news(found: HeadInfo | None, mailbox: Mailbox) -> bool:
     if found is None:
         return mailbox.ends
     return found.head > mailbox.newest or (found.idle and mailbox.ends)
+
+
+async def _rests(mailbox: Mailbox) -> None:
+    """Return when the session may have come to rest."""
+    while (items := await mailbox.take()) is not None:
+        if any(item.type in ENDS or item.type in WAITS for item in items):
+            return
 
 
 async def _pump(live: AsyncIterator[LiveEvent | None], mailbox: Mailbox) -> None:

@@ -26,7 +26,7 @@ from app.core.lifecycle import Phase
 from app.core.machine import traceparent
 from app.core.phases.forking import Forking, GivenResult, boundary, forked
 from app.core.state import QueuedText, State
-from app.runtime.creation import SLICE, Creation, check_priced
+from app.runtime.creation import SLICE, Creation, Wanted, check_priced
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.past import Past
 from app.runtime.perform import mint_trace, weigh
@@ -75,6 +75,7 @@ class Forks:
         known = await self.sessions.known(tenant, attempt)
         if known is not None:
             return known
+        await self.creation.admit()
         parent = await self.sessions.get(tenant, session_id)
         prefix = await self._prefix(parent, wanted)
         first = prefix[0].body
@@ -96,10 +97,8 @@ class Forks:
             model=None if created.model.name == first.model.name else first.model.name,
             prompt=None if created.prompt == first.prompt else _named(first.prompt),
         )
-        metadata = metadata_of(parent.row, parent.cipher)
-        return await self.creation.begin(
-            tenant, (*events, *forked(state, asked)), metadata, attempt
-        )
+        kept = Wanted(task="", metadata=metadata_of(parent.row, parent.cipher))
+        return await self.creation.begin(tenant, (*events, *forked(state, asked)), kept, attempt)
 
     async def _prefix(self, parent: Opened, wanted: ForkWanted) -> list[Event]:
         if parent.cipher is None:

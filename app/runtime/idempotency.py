@@ -1,6 +1,5 @@
 """`Idempotency-Key`: the first answer again for the same request, a refusal for another one."""
 
-import hashlib
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -18,28 +17,34 @@ The key is kept, since a request that is repeated must not take effect again.
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request under an idempotency key: where it went and what it said."""
+    """A request under an idempotency key: where it went and what it said.
+
+    What it said is kept as a keyed digest: a plain one would let whoever reads the table try out
+    short bodies.
+    """
 
     tenant: str
     key: str
     route: str
-    body_hash: bytes
+    said: bytes
 
     @classmethod
     def of(cls, tenant: str, key: str | None, route: str, body: bytes) -> "Attempt | None":
         """Return the attempt, or None when the request carries no key."""
         if key is None:
             return None
-        return cls(tenant, key, route, hashlib.sha256(route.encode() + b"\0" + body).digest())
+        return cls(tenant, key, route, route.encode() + b"\0" + body)
 
     def record(
         self, keyring: Keyring, status: int, body: bytes, session_id: str | None
     ) -> Remember:
         """Return what is written beside the effect of the request."""
-        sealed = keyring.seal_record(body)
-        return Remember(
-            self.tenant, self.key, self.route, self.body_hash, status, sealed, session_id
-        )
+        digest, sealed = keyring.digest_record(self.said), keyring.seal_record(body)
+        return Remember(self.tenant, self.key, self.route, digest, status, sealed, session_id)
+
+    def same(self, keyring: Keyring, found: Remembered) -> bool:
+        """Return whether what is remembered is this very request."""
+        return keyring.is_digest(found.body_hash, self.said)
 
     def replay(self, keyring: Keyring, found: Remembered) -> "Answer":
         """Return the first answer again.
@@ -53,7 +58,7 @@ class Attempt:
         if found.status == GONE:
             message = "What the first request under this key made was erased since."
             raise Conflict(message, "session-erased")
-        if found.body_hash != self.body_hash:
+        if not self.same(keyring, found):
             message = (
                 f"The idempotency key {self.key!r} was used for another request; "
                 "take a new key for a new request."
@@ -66,7 +71,8 @@ class Attempt:
                 "and send it again under a new key only if it did not."
             )
             raise KeyInFlight(message)
-        return Answer(found.status, keyring.open_record(found.body), replayed=True)
+        body = keyring.open_record(found.body)
+        return Answer(found.status, body, replayed=True, location=found.location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +83,4 @@ class Answer:
     body: bytes
     session_id: str | None = None
     replayed: bool = False
+    location: str | None = None

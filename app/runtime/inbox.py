@@ -40,9 +40,12 @@ def resume(cipher: SessionCipher, limits: Limits | None, turn: int) -> Delivery:
     return Delivery(InboxKind.RESUME, _sealed(cipher, content), subject=f"turn:{turn}")
 
 
-def cancel(cipher: SessionCipher, head: int) -> Delivery:
-    """Return a request to end the turn; one for each point the journal has come to."""
-    return Delivery(InboxKind.CANCEL, _sealed(cipher, {}), subject=f"head:{head}")
+def cancel(cipher: SessionCipher) -> Delivery:
+    """Return a request to end the turn.
+
+    It has no subject: one that was taken without an event must not stand in the way of the next.
+    """
+    return Delivery(InboxKind.CANCEL, _sealed(cipher, {}))
 
 
 def close(cipher: SessionCipher) -> Delivery:

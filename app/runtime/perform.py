@@ -68,21 +68,22 @@ class Performer:
         """
         match effect:
             case CallModel():
-                await self._wait_until(effect.not_before_us)
+                await self._wait_until(effect.not_before_us, state)
                 return await self._call_model(tenant, state, effect, on_delta, may_send)
             case CallTool():
-                await self._wait_until(effect.not_before_us)
+                await self._wait_until(effect.not_before_us, state)
                 return await self._call_tool(tenant, state, effect, may_send)
             case CheckStatus():
-                await self._wait_until(effect.not_before_us)
+                await self._wait_until(effect.not_before_us, state)
                 return await self._check_status(tenant, state, effect, may_send)
             case PrepareTurn():
                 return await self._prepare_turn(tenant, state)
             case _:
                 assert_never(effect)
 
-    async def _wait_until(self, at_us: int) -> None:
-        wait = at_us - self.clock.now_us()
+    async def _wait_until(self, at_us: int, state: State) -> None:
+        now = max(self.clock.now_us(), state.at_us)  # an earlier owner's clock may be ahead
+        wait = at_us - now
         if wait > 0:
             await self.clock.sleep(wait / _US)
 

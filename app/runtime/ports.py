@@ -1,7 +1,4 @@
-"""Every port of the runtime, on a page. Adapters live on the edges, fakes in tests/fakes.
-
-One suite in tests/conformance runs on each fake and its real adapter.
-"""
+"""The ports of the runtime. One suite in tests/conformance runs on each fake and its adapter."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -26,6 +23,7 @@ from app.runtime.records import (
     Claim,
     Delivery,
     HeadInfo,
+    InboxKind,
     InboxRow,
     NewSession,
     Owned,
@@ -110,6 +108,12 @@ class Keyring(Protocol):
     def open_record(self, sealed: bytes) -> bytes:
         """Open such a record."""
 
+    def digest_record(self, plain: bytes) -> bytes:
+        """Return a keyed digest, with the id of the master key that it was made with."""
+
+    def is_digest(self, digest: bytes, plain: bytes) -> bool:
+        """Return whether a digest is that of these bytes."""
+
 
 class JournalStore(Protocol):
     """The journal in Postgres: the only truth."""
@@ -155,6 +159,9 @@ class LockedSession(Protocol):
 
         None also once the inbox holds a request to close: nothing after it would be answered.
         """
+
+    async def newest(self) -> InboxKind | None:
+        """Return the kind of the newest inbox row that the owner has not seen, if there is one."""
 
     async def wake(self) -> None:
         """Make the session due now."""
@@ -215,6 +222,12 @@ class SessionStore(Protocol):
     async def finish_remembering(self, record: Remember) -> None:
         """Replace an in-flight mark by the answer."""
 
+    async def retake_mark(self, record: Remember, older_s: float) -> bool:
+        """Make an in-flight mark that is older than this one's own; False when it is not."""
+
+    async def drop_mark(self, record: Remember) -> None:
+        """Take an in-flight mark away: the request had no effect, or may be made again."""
+
 
 class WorkerStore(Protocol):
     """Leases and claims, all by Postgres's clock."""
@@ -241,6 +254,9 @@ class WorkerStore(Protocol):
 
     async def any_alive(self) -> bool:
         """Return whether some worker's lease holds."""
+
+    async def queued(self, most: int) -> int:
+        """Return how many sessions are due and have no owner; counted no further than `most`."""
 
 
 class ToolStore(Protocol):
@@ -275,6 +291,9 @@ class Hub(Protocol):
 
         Yields None when something may have been missed (a lost connection, an overflow).
         """
+
+    async def readers(self, session_id: str) -> int | None:
+        """Return how many processes have readers on this session; None when nobody can tell."""
 
     async def nudge(self, session_id: str) -> None:
         """Tell workers that a session has become due or got a message."""

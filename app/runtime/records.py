@@ -48,9 +48,13 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of the session, unless something arrived meanwhile; wake it at `timer_us`, if set."""
+    """Let go of the session, unless something arrived meanwhile; wake it at `timer_us`, if set.
+
+    With `now_us`, the time by the same clock, the timer is as far from Postgres's own now.
+    """
 
     timer_us: int | None = None
+    now_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,7 @@ class SessionRow:
     view: bytes | None
     timer_at_us: int | None = None
     claims: int = 0
+    on_disconnect: str = "continue"
 
     @property
     def status(self) -> Status:
@@ -214,11 +219,16 @@ class NewSession:
     metadata: bytes | None
     created_at_us: int
     view: bytes | None = None
+    on_disconnect: str = "continue"
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A session this worker has just taken. `takeover` says that an owner was lost before."""
+    """A session this worker has just taken. `takeover` says that an owner was lost before.
+
+    `rang_us` is the session's timer when it had come due by Postgres's clock. Only that clock
+    counts: by the worker's own the timer may be due too early, or not yet.
+    """
 
     session_id: str
     tenant: str
@@ -230,6 +240,7 @@ class Claim:
     inbox_head: int
     inbox_seen: int
     takeover: bool
+    rang_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +268,7 @@ class Remembered:
     body_hash: bytes
     status: int
     body: bytes
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,3 +282,4 @@ class Remember:
     status: int
     body: bytes
     session_id: str | None
+    location: str | None = None

@@ -7,6 +7,7 @@ Refused
   ├─ NotSupported    the contract knows it, this release does not yet
   ├─ KeyReused       the idempotency key stands for another request
   ├─ KeyInFlight     the first request under this key has not ended
+  ├─ Overloaded      too much is waiting already
   └─ NoWorker        accepted, but nobody is there to carry it out
 """
 
@@ -73,6 +74,12 @@ class KeyInFlight(Refused):
     """The first request under this key has not ended."""
 
     slug = "idempotency-key-in-flight"
+
+
+class Overloaded(Refused):
+    """Too many sessions wait for a worker already; nothing was started."""
+
+    slug = "overloaded"
 
 
 class NoWorker(Refused):

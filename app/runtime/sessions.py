@@ -13,8 +13,9 @@ from app.core.events import (
     ModelRef,
     Policy,
 )
-from app.core.lifecycle import Ruling, Status, Verb, rule
+from app.core.lifecycle import ALIVE, Ruling, Status, Verb, rule
 from app.runtime import inbox
+from app.runtime.admission import Admission
 from app.runtime.creation import raised
 from app.runtime.errors import Erased, KeyMissing, KeyTaken, Tampered
 from app.runtime.follow import Follower
@@ -30,14 +31,12 @@ from app.runtime.ports import (
     Tokens,
     WorkerStore,
 )
-from app.runtime.records import SessionRow, WrappedKey
+from app.runtime.records import InboxKind, SessionRow, WrappedKey
 from app.runtime.refusals import Conflict, FieldFault, Invalid, KeyInFlight, NotFound, NoWorker
 from app.runtime.rulings import check_resume, limits_of, receipt
 from app.runtime.views import session_json, waking
 
 SETTLE_S = 5.0
-SETTLE_SLICE_S = 0.5
-"""How long to wait for the trace alone: a request can be carried out without any event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,7 @@ class Sessions:
     models: ModelPort
     tokens: Tokens
     lease_s: float
+    admission: Admission
     trace_url: Callable[[str], str | None]
 
     def open(self, row: SessionRow) -> Opened:
@@ -125,15 +125,21 @@ class Sessions:
         """
         encoding = (await self.model_of(tenant, session_id)).encoding
         tokens = await self.tokens.count(text, encoding)
+        await self.admission.look()
         async with self.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
             row = locked.row
+            await check_not_closing(locked)
             taken = receipt(row, policy)
-            if await locked.deliver(inbox.message(self.key(row), text, tokens, policy)) is None:
-                raise Conflict("The session is being closed and takes no message.", "session-ended")
+            starts = row.status not in ALIVE
+            if starts:
+                self.admission.check()
+            await locked.deliver(inbox.message(self.key(row), text, tokens, policy))
             shown = {"receipt": taken, "session": json.loads(self.render(waking(row)))}
             answer = await self.remembered(locked, attempt, 202, shown)
+        if starts:
+            self.admission.took()
         await self.hub.nudge(session_id)
         return answer
 
@@ -150,11 +156,14 @@ class Sessions:
             Conflict: when there is nothing to go on with, or the limits that ended it still hold.
 
         """
+        await self.admission.look()
         async with self.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
             row = locked.row
+            await check_not_closing(locked)
             check_resume(row, limits)
+            self.admission.check()
             if row.status in {Status.RUNNING, Status.QUEUED}:
                 if limits:
                     detail = "Limits are raised on a turn that a guard stopped; this one runs."
@@ -167,6 +176,7 @@ class Sessions:
                     raise Conflict("This turn is being resumed already.", "resume-pending")
             shown = json.loads(self.render(waking(row)))
             answer = await self.remembered(locked, attempt, 202, shown)
+        self.admission.took()
         await self.hub.nudge(session_id)
         return answer
 
@@ -179,17 +189,27 @@ class Sessions:
         return await self._settled(tenant, session_id, Verb.CLOSE)
 
     async def _settled(self, tenant: str, session_id: str, verb: Verb) -> Answer:
+        row = await self.ask(tenant, session_id, verb)
+        if row is not None:
+            await self._wait_settled(tenant, row, verb)
+        return Answer(200, self.render(await self.row(tenant, session_id)), session_id)
+
+    async def ask(self, tenant: str, session_id: str, verb: Verb) -> SessionRow | None:
+        """Put a cancel or a close into the inbox, unless it is the last thing that was said there.
+
+        Return the row as it was then; None where there is nothing to do.
+        """
         async with self.locked(tenant, session_id, None) as (locked, _):
             row = locked.row
-            ruling = rule(verb, row.status)
-            if ruling is Ruling.UNCHANGED:
-                return Answer(200, self.render(row), session_id)
+            if rule(verb, row.status) is Ruling.UNCHANGED:
+                return None
             key = self.key(row)
-            asked = inbox.close(key) if verb is Verb.CLOSE else inbox.cancel(key, row.head)
-            await locked.deliver(asked)
+            if verb is Verb.CLOSE:
+                await locked.deliver(inbox.close(key))
+            elif await locked.newest() is not InboxKind.CANCEL:
+                await locked.deliver(inbox.cancel(key))
         await self.hub.nudge(session_id)
-        await self._wait_settled(tenant, row, verb)
-        return Answer(200, self.render((await self.get(tenant, session_id)).row), session_id)
+        return row
 
     async def _wait_settled(self, tenant: str, row: SessionRow, verb: Verb) -> None:
         """Wait until the owner has done it.
@@ -199,15 +219,13 @@ class Sessions:
 
         """
         waits = SETTLE_S if await self.workers.any_alive() else SETTLE_S + self.lease_s
-        deadline = self.clock.boot_s() + waits
-        after = row.head
-        while self.clock.boot_s() < deadline:
-            await self.follower.settle(row.id, after, within_s=SETTLE_SLICE_S)
-            now = (await self.get(tenant, row.id)).row
-            done = now.status is Status.CLOSED if verb is Verb.CLOSE else now.inbox_drained
-            if done:
-                return
-            after = now.head
+
+        async def done() -> bool:
+            now = await self.row(tenant, row.id)
+            return now.status is Status.CLOSED if verb is Verb.CLOSE else now.inbox_drained
+
+        if await self.follower.until(row.id, done, within_s=waits):
+            return
         detail = (
             f"The request to {verb.value} the session is kept and takes effect when a worker runs; "
             "none did so in time. Look at the session again later."
@@ -270,3 +288,15 @@ class Sessions:
         except Erased as error:
             message = "The session's content was erased; it takes nothing any more."
             raise Conflict(message, "session-erased") from error
+
+
+async def check_not_closing(locked: LockedSession) -> None:
+    """Refuse what would come behind a request to close: nobody would ever take it out.
+
+    Raises:
+        Conflict: when the session is being closed.
+
+    """
+    if not locked.row.inbox_drained and await locked.newest() is InboxKind.CLOSE:
+        message = "The session is being closed and takes nothing any more."
+        raise Conflict(message, "session-ended")

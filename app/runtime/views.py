@@ -70,7 +70,7 @@ def facts_of(state: State) -> Facts:
         limits=_limits_text(state.limits),
         trace_id="" if state.trace is None else state.trace.trace_id,
         tools=tuple(ref.name for ref in state.tools),
-        ended_at_us=state.at_us if ended is not None else None,
+        ended_at_us=None if ended is None else ended.at_us,
     )
 
 
@@ -207,6 +207,7 @@ def session_json(
         "trace_id": facts.trace_id,
         "trace_url": trace_url(facts.trace_id),
         "parent": row.parent,
+        "on_disconnect": row.on_disconnect,
         "created_at": rfc3339(row.created_at_us),
         "updated_at": rfc3339(row.updated_at_us),
         "ended_at": None if alive or not facts.ended_at_us else rfc3339(facts.ended_at_us),

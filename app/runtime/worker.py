@@ -153,6 +153,8 @@ class Worker:
         finally:
             if driver is None or not driver.released:
                 await self._give_up(claim, blameless=self._draining.is_set() and not crashed)
+                if self._draining.is_set():  # else we look ourselves, at once
+                    await self._desk.hub.nudge(claim.session_id)
             self._leave(claim, driver)
 
     def _leave(self, claim: Claim, driver: Driver | None) -> None:
@@ -203,9 +205,12 @@ class Worker:
         if row is None:
             return
         now = self._desk.clock.now_us()
-        append = (
-            laid_to_rest(claim, row, now) if sealer is None else obituary(claim, row, sealer, now)
-        )
+        if sealer is None:
+            append = laid_to_rest(claim, row, now)
+        else:
+            told = await self._desk.sessions.inbox(claim.session_id, claim.inbox_seen)
+            unseen = {t.kind for t in told if t.n <= claim.inbox_head}
+            append = obituary(claim, row, unseen, sealer, now)
         await self._desk.writer.append(append)
         self._desk.observer.log(
             "session.unreadable" if sealer is None else "session.poison",

@@ -156,6 +156,6 @@ def _fate(entry: Append, found: HeadInfo | None) -> Appended | None:
     written = found.head == entry.head and found.head_hash == entry.head_hash
     if written and (entry.events or released):
         return Appended(Fate.WRITTEN, found.inbox_head, released)
-    if found.head == entry.expected_head:
+    if found.head == entry.expected_head and found.owner is not None:
         return None
     return Appended(Fate.FENCED)

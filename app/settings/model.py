@@ -49,6 +49,9 @@ class Settings(BaseSettings):
     admin_key: SecretStr | None = None
     encryption_keys: SecretStr | None = None
     body_limit: int = Field(1024 * 1024, ge=1024)
+    max_queued: int = Field(10_000, ge=1)
+    max_connections: int = Field(4096, ge=16)
+    max_streams: int = Field(2048, ge=1)
     stream_ping_s: float = Field(15.0, ge=1, le=300)
     egress_allow: Annotated[tuple[Network, ...], NoDecode] = ()
 
@@ -61,6 +64,8 @@ class Settings(BaseSettings):
     drain_s: float = Field(20.0, ge=0, le=3600)
     approval_ttl_s: float = Field(86_400.0, gt=0, le=30 * 86_400)
     webhook_timeout_s: float = Field(15.0, ge=0.1, le=60)
+    linger_s: float = Field(0.0, ge=0, le=300)
+    health_port: int | None = Field(None, ge=0, le=65535)
     worker_slots: int = Field(256, ge=1, le=100_000)
     audit_s: float = Field(60.0, ge=0, le=86_400)
 

@@ -38,6 +38,7 @@ _ENTRY_TYPES: Final = tuple(
         "bool",
         "bool",
         "timestamptz",
+        "timestamptz",
         "bytea",
         *FACT_TYPES,
     )
@@ -52,16 +53,18 @@ _TOLD: Final = ", ".join(f"'{kind}'" for kind in WEBHOOK_EVENTS)
 
 # Rows are locked in the order of their ids, those locked by others are left for a later try, and
 # the conditions are checked again on the row as it is under the lock. The release depends on the
-# inbox as it is then: a message that arrives at the last moment keeps the owner. Deliveries of
-# webhooks are committed with their events; few events are of a type that can have one.
+# inbox as it is then: a message that arrives at the last moment keeps the owner. A timer belongs to
+# the state in which a session came to rest; it is put by Postgres's clock, whatever the worker's.
+# Deliveries of webhooks are committed with their events; few are of a type that can have one.
 APPEND: Final = f"""
 with entry as (
     select * from {unnested(_ENTRY_TYPES, 1)} as e (
-        id, epoch, expected, head, head_hash, inbox_seen, answered, release, timer_at, view,
+        id, epoch, expected, head, head_hash, inbox_seen, answered, release, timer_at, set_at,
+        view,
         {FACT_COLUMNS})
 ), locked as (
     select e.* from entry e join sessions s
-        on s.id = e.id and s.epoch = e.epoch and s.head = e.expected
+        on s.id = e.id and s.epoch = e.epoch and s.head = e.expected and s.owner is not null
     order by s.id for update of s skip locked
 ), written as (
     update sessions s set
@@ -75,8 +78,8 @@ with entry as (
         min_version = greatest(s.min_version, {JOURNAL_V}),
         owner = case when l.release and s.inbox_head = l.inbox_seen then null else s.owner end,
         wake_at = case when l.release and s.inbox_head = l.inbox_seen then null else s.wake_at end,
-        timer_at = case when l.release and s.inbox_head = l.inbox_seen then l.timer_at
-            else s.timer_at end
+        timer_at = case when l.release and s.inbox_head = l.inbox_seen
+            then coalesce(now() + (l.timer_at - l.set_at), l.timer_at) end
     from locked l where s.id = l.id
     returning s.id, s.tenant, s.inbox_head,
         l.release and s.inbox_head = l.inbox_seen as released
@@ -101,7 +104,9 @@ with entry as (
 select id, inbox_head, released from written
 """  # noqa: S608 - made of constants of this room
 
-_WHERE_THEY_ARE: Final = "select id, epoch, head from sessions where id = any($1)"
+_WHERE_THEY_ARE: Final = """
+select id, epoch, head from sessions where id = any($1) and owner is not null
+"""
 
 _HEADS: Final = """
 select id, head, head_hash, epoch, owner, inbox_head,
@@ -240,6 +245,7 @@ def _entry(a: Append) -> tuple[object, ...]:
         a.answered,
         a.release is not None,
         maybe_time(a.release.timer_us) if a.release else None,
+        maybe_time(a.release.now_us) if a.release else None,
         a.view,
         *fact_values(a.facts),
     )

@@ -1,8 +1,8 @@
 """Keys: masters given by configuration, one data key a session, everything sealed by AES-256-GCM.
 
-From each master three keys are derived (HKDF-SHA256): one wraps data keys, one seals records that
-belong to no session, one authenticates the chains of journals. So erasing a session, which is
-destroying its data key, leaves its chain verifiable.
+From each master four keys are derived (HKDF-SHA256): one wraps data keys, one seals records that
+belong to no session, one digests what requests said, one authenticates the chains of journals. So
+erasing a session, which is destroying its data key, leaves its chain verifiable.
 """
 
 import base64
@@ -99,6 +99,7 @@ class _Master:
         self.wrap = AESGCM(_derive(key, b"surefoot wrap v1"))
         self.record = AESGCM(_derive(key, b"surefoot record v1"))
         self.chain = _derive(key, b"surefoot chain v1")
+        self.digest = _derive(key, b"surefoot digest v1")
 
 
 def _derive(key: bytes, purpose: bytes) -> bytes:
@@ -191,12 +192,26 @@ class MasterKeys:
 
     def open_record(self, sealed: bytes) -> bytes:
         """Open what `seal_record` sealed."""
-        if len(sealed) < _LENGTH.size:
+        name, master, rest = self._named(sealed)
+        return _open(master.record, rest, name)
+
+    def digest_record(self, plain: bytes) -> bytes:
+        """Return a keyed digest of what a request said; the key's id goes with it."""
+        key = self._masters[self._first].digest
+        return _framed(self._first.encode()) + hmac.digest(key, plain, "sha256")
+
+    def is_digest(self, digest: bytes, plain: bytes) -> bool:
+        """Return whether `digest_record` made this digest of these bytes, under any key here."""
+        _, master, rest = self._named(digest)
+        return hmac.compare_digest(rest, hmac.digest(master.digest, plain, "sha256"))
+
+    def _named(self, framed: bytes) -> tuple[bytes, _Master, bytes]:
+        """Return the name of a master key which stands before something, the key, and the rest."""
+        if len(framed) < _LENGTH.size:
             raise Tampered("A sealed record is cut short.")
-        end = _LENGTH.size + _LENGTH.unpack_from(sealed)[0]
-        name = sealed[_LENGTH.size : end]
-        master = self._master(name.decode("utf-8", "replace"))
-        return _open(master.record, sealed[end:], name)
+        end = _LENGTH.size + _LENGTH.unpack_from(framed)[0]
+        name = framed[_LENGTH.size : end]
+        return name, self._master(name.decode("utf-8", "replace")), framed[end:]
 
     def _master(self, key_id: str) -> _Master:
         master = self._masters.get(key_id)

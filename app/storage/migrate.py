@@ -5,6 +5,7 @@ finds nothing to do, and a holder that is killed leaves nothing behind (Postgres
 frees the lock when the connection ends).
 """
 
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -70,9 +71,16 @@ async def schema_current(engine: Engine) -> bool:
     if await engine.value("select to_regclass('alembic_version') is null"):
         return False
     at = await engine.value("select version_num from alembic_version")
+    head, known = _revisions()
+    return at is not None and (at == head or at not in known)
+
+
+@cache
+def _revisions() -> tuple[str | None, frozenset[str]]:
+    """Return this code's revision and those that lead to it; they are read from files once."""
     script = ScriptDirectory.from_config(_config())
-    known = {revision.revision for revision in script.walk_revisions()}
-    return at is not None and (at == script.get_current_head() or at not in known)
+    known = frozenset(revision.revision for revision in script.walk_revisions())
+    return script.get_current_head(), known
 
 
 def _config() -> Config:

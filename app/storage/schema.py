@@ -69,6 +69,7 @@ SESSIONS: Final = Table(
     Column("data_key", LargeBinary, nullable=False),
     Column("metadata", LargeBinary),
     Column("view", LargeBinary),
+    Column("on_disconnect", Text, nullable=False, server_default="continue"),
     postgresql_with={"fillfactor": "70"},
 )
 Index("sessions_list", SESSIONS.c.tenant, SESSIONS.c.id.desc())
@@ -153,6 +154,7 @@ IDEMPOTENCY: Final = Table(
     Column("body", LargeBinary, nullable=False),
     _id("session_id", null=True),
     Column("created_at", _TIME, nullable=False),
+    Column("location", Text),
 )
 Index("idempotency_created", IDEMPOTENCY.c.created_at)
 Index(

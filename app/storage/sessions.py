@@ -48,9 +48,10 @@ with remembered as (
 ), made as (
     insert into sessions (id, tenant, agent, agent_version, model, mode, prompt, key_id, data_key,
         head, head_hash, parent, metadata, created_at, min_version, view, {FACT_COLUMNS},
-        updated_at, wake_at, epoch, inbox_head, inbox_seen, claims)
+        on_disconnect, updated_at, wake_at, epoch, inbox_head, inbox_seen, claims)
     select $1::text, $2::text, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
-        $14::timestamptz, $15, $42::bytea, {_FACTS}, $14::timestamptz, now(), 0, 0, 0, 0 from free
+        $14::timestamptz, $15, $42::bytea, {_FACTS}, $43, $14::timestamptz, now(), 0, 0, 0, 0
+    from free
     returning 1
 ), stored as (
     insert into events ({EVENT_COLUMNS})
@@ -97,6 +98,11 @@ update sessions set inbox_head = placed.n, wake_at = now() from placed where id 
 returning inbox_head
 """
 
+_NEWEST: Final = """
+select i.kind from sessions s join inbox i on i.session_id = s.id and i.n = s.inbox_head
+where s.id = $1 and s.inbox_head > s.inbox_seen
+"""
+
 WAKE: Final = "update sessions set wake_at = now() where id = $1"
 
 # The chain verifies without the data key. Answers are sealed by another one, and their hashes
@@ -110,20 +116,31 @@ update idempotency set status = $2, body = ''::bytea, body_hash = ''::bytea wher
 """
 _ERASE_STATE: Final = "delete from snapshots where session_id = $1"
 
-_RECALL: Final = "select body_hash, status, body from idempotency where tenant = $1 and key = $2"
+_RECALL: Final = """
+select body_hash, status, body, location from idempotency where tenant = $1 and key = $2
+"""
 
 _REMEMBER: Final = """
-insert into idempotency (tenant, key, route, body_hash, status, body, session_id, created_at)
-values ($1, $2, $3, $4, $5, $6, $7, now()) on conflict do nothing
+insert into idempotency
+    (tenant, key, route, body_hash, status, body, session_id, location, created_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, now()) on conflict do nothing
 """
 
 _FINISH: Final = """
-insert into idempotency (tenant, key, route, body_hash, status, body, session_id, created_at)
-values ($1, $2, $3, $4, $5, $6, $7, now())
+insert into idempotency
+    (tenant, key, route, body_hash, status, body, session_id, location, created_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, now())
 on conflict (tenant, key) do update set status = excluded.status, body = excluded.body,
-    session_id = excluded.session_id
+    session_id = excluded.session_id, location = excluded.location
     where idempotency.status = 0
 """
+
+_RETAKE: Final = """
+update idempotency set created_at = now() where tenant = $1 and key = $2 and status = 0
+    and created_at < now() - $3::float8 * interval '1 second'
+"""
+
+_DROP: Final = "delete from idempotency where tenant = $1 and key = $2 and status = 0"
 
 _TRIES: Final = 3
 
@@ -151,6 +168,11 @@ class _Locked:
             DELIVER, self._row.id, delivery.kind, delivery.subject, delivery.payload
         )
         return n
+
+    async def newest(self) -> InboxKind | None:
+        """Return the kind of the newest inbox row that the owner has not seen, if there is one."""
+        kind: str | None = await self._connection.fetchval(_NEWEST, self._row.id)
+        return None if kind is None else InboxKind(kind)
 
     async def wake(self) -> None:
         """Make the session due now."""
@@ -243,7 +265,8 @@ class PostgresSessions:
     async def begin_remembering(self, record: Remember) -> Remembered | None:
         """Mark a key as in flight (status 0), or return what is there already.
 
-        The mark of a process that died is taken over by nobody: its effect may have happened.
+        The mark of a process that died stays, for its effect may have happened; `retake_mark` is
+        for what may be done again.
         """
         for _ in range(_TRIES):
             if await self._engine.run(_REMEMBER, *_record(record)):
@@ -257,9 +280,17 @@ class PostgresSessions:
         """Replace an in-flight mark by the answer; an answer that is there already stays."""
         await self._engine.run(_FINISH, *_record(record))
 
+    async def retake_mark(self, record: Remember, older_s: float) -> bool:
+        """Make an in-flight mark that is older than this one's own; False when it is not."""
+        return bool(await self._engine.run(_RETAKE, record.tenant, record.key, older_s))
+
+    async def drop_mark(self, record: Remember) -> None:
+        """Take an in-flight mark away; an answer stays."""
+        await self._engine.run(_DROP, record.tenant, record.key)
+
 
 def _record(r: Remember) -> tuple[object, ...]:
-    return r.tenant, r.key, r.route, r.body_hash, r.status, r.body, r.session_id
+    return r.tenant, r.key, r.route, r.body_hash, r.status, r.body, r.session_id, r.location
 
 
 def _create_values(new: NewSession, remember: Remember | None) -> tuple[object, ...]:
@@ -284,4 +315,5 @@ def _create_values(new: NewSession, remember: Remember | None) -> tuple[object, 
         *((r.key, r.route, r.body_hash, r.status, r.body) if r else (None,) * 5),
         *event_arrays((new.id, event) for event in new.events),
         new.view,
+        new.on_disconnect,
     )

@@ -145,4 +145,5 @@ def session_of(row: Record) -> SessionRow:
         view=row["view"],
         timer_at_us=maybe_us(row["timer_at"]),
         claims=row["claims"],
+        on_disconnect=row["on_disconnect"],
     )

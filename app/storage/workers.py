@@ -10,6 +10,7 @@ from typing import Final
 from app.runtime.records import Claim, Owned, WrappedKey
 from app.storage.engine import Engine
 from app.storage.sql import ALIVE, JOURNAL_V, unowned
+from app.storage.times import maybe_us
 
 _RENEW: Final = """
 insert into workers (id, lease_until, started_at, version)
@@ -45,9 +46,9 @@ with recursive alive as materialized (
     select id, min(at) as at, row_number() over (partition by tenant order by min(at), id) as place
     from due group by id, tenant
 ), locked as (
-    select s.id, s.tenant, s.owner, q.at
+    select s.id, s.tenant, s.owner, s.timer_at, q.at
     from (select * from queued q order by q.place, q.at) q, lateral (
-        select s.id, s.tenant, s.owner from sessions s
+        select s.id, s.tenant, s.owner, s.timer_at from sessions s
         where s.id = q.id and (s.wake_at <= now() or s.timer_at <= now())
             and {unowned("s", "select ids from alive")}
         for update of s skip locked
@@ -60,7 +61,8 @@ update sessions s set owner = $1, epoch = s.epoch + 1, claims = s.claims + 1, wa
     timer_at = case when s.timer_at <= now() then null else s.timer_at end
 from taken t where s.id = t.id and t.place <= $3::int
 returning s.id, s.tenant, s.epoch, s.claims, s.key_id, s.data_key, s.head, s.head_hash,
-    s.inbox_head, s.inbox_seen, t.owner is not null or s.claims > 1 as takeover
+    s.inbox_head, s.inbox_seen, t.owner is not null or s.claims > 1 as takeover,
+    case when t.timer_at <= now() then t.timer_at end as rang_at
 """  # noqa: S608 - made of constants of this room
 
 # Owners are few and sessions many, so the owners are found by hopping over the index.
@@ -97,6 +99,13 @@ update sessions set wake_at = now() where owner = $1 and wake_at is null
 _ANY_ALIVE: Final = "select exists (select from workers where lease_until > now())"
 
 
+_QUEUED: Final = """
+select count(*) from (
+    select from sessions where wake_at <= now() and owner is null limit $1
+) as waiting
+"""
+
+
 class PostgresWorkers:
     """Leases and claims, in Postgres."""
 
@@ -130,6 +139,7 @@ class PostgresWorkers:
                 inbox_head=row["inbox_head"],
                 inbox_seen=row["inbox_seen"],
                 takeover=row["takeover"],
+                rang_us=maybe_us(row["rang_at"]),
             )
             for row in rows
         ]
@@ -157,3 +167,8 @@ class PostgresWorkers:
     async def any_alive(self) -> bool:
         """Return whether some worker's lease holds."""
         return bool(await self._engine.value(_ANY_ALIVE))
+
+    async def queued(self, most: int) -> int:
+        """Return how many sessions are due and have no owner; counted no further than `most`."""
+        row = await self._engine.row(_QUEUED, most)
+        return 0 if row is None else int(row[0])

@@ -161,7 +161,6 @@ async def test_the_field_at_fault_is_named(
         ({"agent": {"name": "default", "version": 2}}, "/agent"),
         ({"output_schema": {}}, "/output_schema"),
         ({"mode": "plan_execute"}, "/mode"),
-        ({"on_disconnect": "cancel"}, "/on_disconnect"),
     ],
 )
 async def test_not_built_yet(

@@ -11,7 +11,11 @@ DAILY: Body = {
     "name": "report",
     "cron": "0 9 * * 1-5",
     "timezone": "Europe/Berlin",
-    "session": {"task": "Write the report", "metadata": {"team": "ops"}},
+    "session": {
+        "task": "Write the report",
+        "metadata": {"team": "ops"},
+        "on_disconnect": "continue",
+    },
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 from starlette.types import Message
 
 from app.api import sse
+from app.api.places import Places
 from app.api.sse import EventStream, Outbox
 from app.runtime.frames import PING, Frame
 from tests.waiting import until
@@ -47,7 +48,9 @@ class Source:
 
 
 def _stream(source: Source) -> EventStream:
-    return EventStream(source.frames(), draining=asyncio.Event(), instance="/")
+    return EventStream(
+        source.frames(), draining=asyncio.Event(), places=Places(9), seat=None, instance="/"
+    )
 
 
 @pytest.mark.case("C082")
@@ -77,7 +80,9 @@ async def test_a_stalled_reader_is_let_go(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_a_stalled_reader_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "DRAIN_S", 0.02)
     source, pipe, draining = Source(10), Pipe(room=3), asyncio.Event()
-    stream = EventStream(source.frames(), draining=draining, instance="/")
+    stream = EventStream(
+        source.frames(), draining=draining, places=Places(9), seat=None, instance="/"
+    )
     async with asyncio.timeout(3), asyncio.TaskGroup() as group:
         serving = group.create_task(stream({}, pipe.receive, pipe.send))
         await until(lambda: len(pipe.sent) == 3)

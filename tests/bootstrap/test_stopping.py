@@ -7,7 +7,7 @@ from typing import cast
 import uvicorn
 
 from app.bootstrap import Service
-from app.main import run_until_stopped
+from app.bootstrap.running import run_until_stopped
 
 
 class Busy:

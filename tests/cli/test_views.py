@@ -84,6 +84,43 @@ async def test_on_a_terminal_a_run_is_shown_live(
         ("verification.requested", {"calls": ["c"]}, 'verification.requested {"calls":["c"]}'),
         ("tool.finished", {"call_id": "c", "outcome": "unknown", "attempts": 3}, "3 attempts"),
         ("of.the.future", {"new": 1}, "of.the.future"),
+        ("message.received", {"text": "Stop", "policy": "interrupt"}, "interrupts: Stop"),
+        ("message.received", {"text": "In French", "policy": "steer"}, "steers this turn: In Fre"),
+        (
+            "approval.requested",
+            {"name": "pay", "arguments": {"n": 5}, "approval_id": "apr_1", "expires_at_us": 10**6},
+            'pay {"n":5} needs an approval: apr_1, until 1970-01-01T00:00:01Z',
+        ),
+        ("approval.requested", {"expires_at_us": 2**100}, f"until {2**100}"),
+        (
+            "approval.decided",
+            {"call_id": "c", "decision": "approve", "arguments": {"n": 4}, "by": "Ada"},
+            'c approved with {"n":4} by Ada',
+        ),
+        ("approval.decided", {"decision": "deny", "message": "too much"}, "denied: too much"),
+        ("approval.decided", {"decision": "expired"}, "not decided in time"),
+        (
+            "tool.checked",
+            {"call_id": "c", "attempt": 0, "fault": {"kind": "timeout"}, "retry_at_us": 5},
+            "c may have happened (timeout), not asked; it will be asked",
+        ),
+        (
+            "tool.checked",
+            {"call_id": "c", "attempt": 1, "retry_at_us": 5},
+            "asked once; it will be",
+        ),
+        ("tool.checked", {"call_id": "c", "attempt": 3}, "asked 3 times"),
+        ("verification.decided", {"call_id": "c", "happened": True}, "c happened, says a person"),
+        (
+            "verification.decided",
+            {"call_id": "c", "happened": False, "by": "status_check"},
+            "c did not happen, says its status check",
+        ),
+        (
+            "session.forked",
+            {"parent": "ses_0", "at_seq": 7, "model": "m1"},
+            "from ses_0 after event 7 · the model there: m1",
+        ),
         ("model.answered", {"usage": {"cached_tokens": 7}}, "7 cached"),
     ],
 )
@@ -95,9 +132,20 @@ def test_every_type_has_its_words(kind: str, data: dict[str, object], words: str
     assert words in line.plain
 
 
+def test_a_call_of_the_callers_own_tool_is_told_as_that() -> None:
+    journal, narrator = Journal(), Narrator()
+    asked = [{"call_id": "c1", "name": "ask_device", "client": True}]
+    journal.add("model.answered", tool_calls=asked)
+    journal.add("tool.intended", call_id="c1", name="ask_device", arguments={})
+    _, line = (narrator.line(event) for event in journal.events)
+    assert line is not None
+    assert "ask_device {} · for the caller to carry out" in line.plain
+
+
 def test_a_malformed_event_is_no_traceback() -> None:
     narrator = Narrator()
     wrong: list[object] = [None, [], "text", {"usage": 3, "tool_calls": "x", "duration_ms": "long"}]
-    for kind in ("model.answered", "tool.finished", "guard.tripped", "phase.entered"):
+    kinds = ("model.answered", "tool.finished", "guard.tripped", "phase.entered")
+    for kind in (*kinds, "approval.requested", "approval.decided", "tool.checked"):
         for data in wrong:
             narrator.line({"type": kind, "at": "yesterday", "data": data})

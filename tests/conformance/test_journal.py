@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from app.runtime.records import Appended, Claim, Fate, Owned, Release, Snapshot
+from app.runtime.records import (
+    Appended,
+    Claim,
+    Delivery,
+    Fate,
+    InboxKind,
+    Owned,
+    Release,
+    Snapshot,
+)
 from tests.conformance.conftest import Stores
 from tests.making import AT_US, KEYS, append, event, message, new_session
 
@@ -141,3 +150,36 @@ async def test_the_newest_snapshot_stays(stores: Stores) -> None:
     for snapshot in (Snapshot(5, 1, b"five"), Snapshot(9, 1, b"nine"), Snapshot(7, 1, b"seven")):
         await stores.journal.save_snapshot("ses_1", snapshot)
     assert await stores.journal.latest_snapshot("ses_1") == Snapshot(9, 1, b"nine")
+
+
+@pytest.mark.req("STATE-4")
+async def test_who_has_given_a_session_up_writes_no_more(stores: Stores) -> None:
+    """Its epoch is still the newest: nobody has claimed the session since."""
+    (claim,) = await claimed(stores)
+    await stores.workers.give_up("w1", claim.session_id, claim.epoch, blameless=True)
+    assert await stores.journal.append_batch([append(claim)]) == [Appended(Fate.FENCED)]
+    assert len(await stores.journal.read(claim.session_id, 0, 9)) == 2
+
+
+@pytest.mark.req("STATE-4")
+async def test_a_claim_tells_which_timer_rang(stores: Stores) -> None:
+    (claim,) = await claimed(stores)
+    assert claim.rang_us is None
+    await stores.journal.append_batch([append(claim, release=Release(AT_US))])
+    (again,) = await stores.workers.claim("w1", 1, 1, KEYS)
+    assert again.rang_us == AT_US
+
+
+async def test_the_newest_of_what_was_not_seen(stores: Stores) -> None:
+    (claim,) = await claimed(stores)
+    async with stores.sessions.locked("default", claim.session_id) as locked:
+        assert locked is not None
+        assert await locked.newest() is None
+        await locked.deliver(message())
+        assert await locked.newest() is InboxKind.MESSAGE
+        await locked.deliver(Delivery(InboxKind.CANCEL, b""))
+        assert await locked.newest() is InboxKind.CANCEL
+    await stores.journal.append_batch([append(claim, seen=2)])
+    async with stores.sessions.locked("default", claim.session_id) as locked:
+        assert locked is not None
+        assert await locked.newest() is None

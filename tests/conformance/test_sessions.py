@@ -249,3 +249,22 @@ async def test_erasing_leaves_the_journal_and_no_content(stores: Stores) -> None
     assert await stores.journal.latest_snapshot(new.id) is None
     assert await stores.sessions.recall("default", "mine") == Remembered(b"", 410, b"")
     assert await stores.sessions.recall("default", "another") == Remembered(b"hash", 201, b"body")
+
+
+@pytest.mark.req("API-11")
+async def test_a_mark_is_taken_over_when_it_is_old_and_goes_when_it_is_dropped(
+    stores: Stores,
+) -> None:
+    mark = replace(remember(status=0), body=b"")
+    assert not await stores.sessions.retake_mark(mark, 0)
+    assert await stores.sessions.begin_remembering(mark) is None
+    assert not await stores.sessions.retake_mark(mark, 60)
+    await asyncio.sleep(0.01)  # it is a matter of age
+    assert await stores.sessions.retake_mark(mark, 0.005)
+    await stores.sessions.drop_mark(mark)
+    assert await stores.sessions.begin_remembering(mark) is None
+    await stores.sessions.finish_remembering(replace(remember(), location="/v1/x"))
+    assert not await stores.sessions.retake_mark(mark, -60)
+    await stores.sessions.drop_mark(mark)
+    found = await stores.sessions.recall("default", "k")
+    assert found == Remembered(b"hash", 201, b"body", "/v1/x")

@@ -7,7 +7,7 @@ import pytest
 
 from app.runtime.records import Claim, Fate, Owned, Release
 from tests.conformance.conftest import Stores
-from tests.making import KEYS, append, message, new_session
+from tests.making import AT_US, KEYS, append, message, new_session
 
 
 async def make(stores: Stores, count: int = 1, tenant: str = "default") -> None:
@@ -182,3 +182,18 @@ async def test_workers_racing_never_take_the_same_session(stores: Stores) -> Non
     assert set(taken.values()) == {1}
     assert len(taken) == 40
     assert len(winners) > 1, "more than one worker got some"
+
+
+@pytest.mark.req("SAFE-5")
+async def test_what_is_due_and_unowned_is_counted_up_to_a_bound(stores: Stores) -> None:
+    assert await stores.workers.queued(9) == 0
+    for _ in range(4):
+        await stores.sessions.create(new_session(), None)
+    assert await stores.workers.queued(9) == 4
+    assert await stores.workers.queued(3) == 3
+    await stores.workers.renew("w1", 60)
+    (claim,) = await stores.workers.claim("w1", 1, 1, KEYS)
+    assert await stores.workers.queued(9) == 3
+    release = Release(AT_US)
+    await stores.journal.append_batch([append(claim, status="waiting", release=release)])
+    assert await stores.workers.queued(9) == 3

@@ -8,6 +8,7 @@ from app.core.events import (
     Limits,
     Outcome,
     Policy,
+    Purpose,
     SessionForked,
     ToolFinished,
     ToolIntended,
@@ -76,6 +77,19 @@ def test_from_the_middle_of_a_step_open_calls_are_closed_and_the_model_goes_on()
     assert first.content == "a fact"
     assert child.owes_model().attempt == 1
     assert child.state.errors_running == 0
+
+
+def test_calls_that_the_fork_cut_are_no_error_of_the_step() -> None:
+    parent = Machine(Limits(max_consecutive_errors=1))
+    parent.answer(call("echo"), PAY)
+    child = fork(parent, len(parent.events))
+    assert [r.outcome for r in child.results()] == [Outcome.CANCELLED, Outcome.CANCELLED]
+    assert child.state.errors_running == 0
+    assert child.owes_model().purpose is Purpose.STEP
+    failing = Machine(Limits(max_consecutive_errors=1))
+    failing.answer(call("echo"), PAY)
+    failing.fail("echo")
+    assert fork(failing, len(failing.events)).state.stopping is StopReason.CONSECUTIVE_ERRORS
 
 
 @pytest.mark.parametrize("phase", [Phase.OBSERVE, Phase.THINK, Phase.REFLECT, Phase.DONE])

@@ -2,7 +2,20 @@
 
 import pytest
 
-from app.core.events import Finish, Limits, ModelRef, Outcome, Policy, Purpose, TurnStarted
+from app.core.events import (
+    NO_USAGE,
+    Event,
+    Finish,
+    Limits,
+    ModelRef,
+    Outcome,
+    Policy,
+    Purpose,
+    Result,
+    TurnEnded,
+    TurnStarted,
+)
+from app.core.evolve import evolve
 from app.core.faults import FaultKind
 from app.core.lifecycle import PendingKind, Phase, Status, StopReason
 from app.core.messages import AssistantMessage, ToolMessage, UserMessage, sequence_fault
@@ -244,3 +257,20 @@ def test_nothing_is_taken_where_no_turn_can_follow(policy: Policy) -> None:
     closed = Machine()
     closed.close()
     assert closed.tell("go on", policy) == ()
+
+
+@pytest.mark.req("API-7", "STATE-10")
+def test_a_turn_that_was_given_up_before_it_began_takes_its_message_with_it() -> None:
+    """The end was written from the row alone (poison); what else was said is for the next turn."""
+    session = Machine()
+    session.answer(text="done")
+    session.tell("first")
+    session.tell("second")
+    body = TurnEnded(Status.FAILED, StopReason.UNRECOVERABLE_ERROR, Result(), NO_USAGE)
+    event = Event(session.state.seq + 1, 2, 0, Phase.DONE, session.now_us, body)
+    session.state = evolve(session.state, event)
+    assert [text.text for text in session.state.queue] == ["second"]
+    session.prepare()
+    users = [m.text for m in session.state.history if isinstance(m, UserMessage)]
+    assert users == ["hi", "first", "second"]
+    assert session.state.turn == 3

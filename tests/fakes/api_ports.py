@@ -63,6 +63,12 @@ class PlainKeyring:
     def open_record(self, sealed: bytes) -> bytes:
         return sealed.removeprefix(b"sealed:")
 
+    def digest_record(self, plain: bytes) -> bytes:
+        return b"digest:" + plain
+
+    def is_digest(self, digest: bytes, plain: bytes) -> bool:
+        return digest == b"digest:" + plain
+
 
 class PlainChains:
     """Chains of the plain keyring."""
@@ -113,6 +119,7 @@ class FakeHub:
     """Fan-out within the process. `lossy` drops everything that is published."""
 
     lossy: bool = False
+    elsewhere: int | None = 0
     nudged: list[str] = field(default_factory=list)
     queues: dict[str, list[asyncio.Queue[LiveEvent | None]]] = field(default_factory=dict)
 
@@ -132,6 +139,10 @@ class FakeHub:
             yield _items(queue)
         finally:
             self.queues[session_id].remove(queue)
+
+    async def readers(self, session_id: str) -> int | None:
+        here = len(self.queues.get(session_id, ()))
+        return None if self.elsewhere is None else self.elsewhere + here
 
     async def nudge(self, session_id: str) -> None:
         self.nudged.append(session_id)

@@ -44,6 +44,7 @@ class FakeStore:
     down: bool = False
     journal_down: bool = False
     alive: bool = True
+    marks_are_old: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def _ask(self) -> None:
@@ -57,7 +58,7 @@ class FakeStore:
             if remember is not None:
                 found = self.records.get((remember.tenant, remember.key))
                 if found is not None:
-                    return Remembered(found.body_hash, found.status, found.body)
+                    return _remembered(found)
                 self.records[remember.tenant, remember.key] = remember
             self.rows[new.id] = _row(new)
             self.events[new.id] = list(new.events)
@@ -115,7 +116,7 @@ class FakeStore:
 
     async def recall(self, tenant: str, key: str) -> Remembered | None:
         found = self.records.get((tenant, key))
-        return None if found is None else Remembered(found.body_hash, found.status, found.body)
+        return None if found is None else _remembered(found)
 
     async def begin_remembering(self, record: Remember) -> Remembered | None:
         self._ask()
@@ -129,6 +130,14 @@ class FakeStore:
 
     async def finish_remembering(self, record: Remember) -> None:
         self.records[record.tenant, record.key] = record
+
+    async def retake_mark(self, record: Remember, older_s: float) -> bool:
+        mark = self.records[record.tenant, record.key]
+        return self.marks_are_old and mark.status == 0 and older_s > 0
+
+    async def drop_mark(self, record: Remember) -> None:
+        if self.records[record.tenant, record.key].status == 0:
+            del self.records[record.tenant, record.key]
 
     async def append_batch(self, batch: Sequence[Append]) -> list[Appended]:
         raise NotImplementedError
@@ -178,6 +187,9 @@ class FakeStore:
 
     async def any_alive(self) -> bool:
         return self.alive
+
+    async def queued(self, most: int) -> int:
+        return min(most, sum(row.waking and row.owner is None for row in self.rows.values()))
 
     async def save(self, tenant: str, spec: ToolSpec, *, create: bool) -> ToolSpec | None:
         self._ask()
@@ -249,6 +261,11 @@ class FakeLocked:
         self._store.rows[row.id] = row
         return len(told)
 
+    async def newest(self) -> InboxKind | None:
+        row = self._store.rows[self.row.id]
+        unseen = self._store.inboxes[row.id][row.inbox_seen :]
+        return unseen[-1].kind if unseen else None
+
     async def wake(self) -> None:
         self._store.rows[self.row.id] = replace(self.row, waking=True)
 
@@ -264,6 +281,10 @@ class FakeLocked:
 
     async def remember(self, record: Remember) -> None:
         self._store.records[record.tenant, record.key] = record
+
+
+def _remembered(found: Remember) -> Remembered:
+    return Remembered(found.body_hash, found.status, found.body, found.location)
 
 
 def bounded(page: list[SealedEvent], most_bytes: int | None) -> list[SealedEvent]:
@@ -300,4 +321,5 @@ def _row(new: NewSession) -> SessionRow:
         parent=new.parent,
         metadata=new.metadata,
         view=None,
+        on_disconnect=new.on_disconnect,
     )

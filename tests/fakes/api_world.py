@@ -1,6 +1,7 @@
 """A whole service behind the HTTP edge, in memory; a test plays the worker."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing_extensions import override
 
 from app.api.deps import ApiServices, Auth, ParsedTool
+from app.api.places import Places
 from app.core.events import (
     Body,
     Event,
@@ -22,8 +24,10 @@ from app.core.evolve import fold, place
 from app.core.lifecycle import Phase, StopReason, status_of
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
+from app.runtime.admission import Admission
 from app.runtime.answers import Answers
 from app.runtime.approvals import Approvals
+from app.runtime.audience import Audience
 from app.runtime.catalog import Catalog
 from app.runtime.checkup import Checkup
 from app.runtime.clock import SystemClock
@@ -39,7 +43,7 @@ from app.runtime.past import Past
 from app.runtime.records import Facts
 from app.runtime.refusals import FieldFault, Invalid
 from app.runtime.schedules import Schedules
-from app.runtime.sealing import DELTA_CONTEXT, Sealer
+from app.runtime.sealing import DELTA_CONTEXT, VIEW_CONTEXT, Sealer
 from app.runtime.sessions import Sessions
 from app.runtime.views import facts_of, view_of
 from app.runtime.webhooks import Courier, Webhooks
@@ -112,6 +116,8 @@ class World:
     auth: Auth = field(default_factory=lambda: Auth(required=False))
     body_limit: int = 1 << 20
     ping_s: float = 15.0
+    most_queued: int = 10_000
+    most_streams: int = 1000
     states: dict[str, State] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -120,6 +126,7 @@ class World:
         )
         self.schedules = MemorySchedules(self.clock, self.store.take)
         self.webhooks = MemoryWebhooks(self.clock.now_us)
+        self.admission = Admission(workers=self.store, clock=self.clock, most=self.most_queued)
         self.services = self._services()
 
     def _services(self) -> ApiServices:
@@ -136,6 +143,7 @@ class World:
             prompts=FakePrompts(),
             tokens=tokens,
             limits=Limits(),
+            admission=self.admission,
             sample=lambda _: True,
             trace_url=lambda _: None,
         )
@@ -149,10 +157,14 @@ class World:
             models=models,
             tokens=tokens,
             lease_s=0.5,
+            admission=self.admission,
             trace_url=lambda _: None,
         )
 
         past = Past(clock=self.clock, codec=Keeping(self), journal=self.store)
+        self.audience = Audience(
+            sessions=sessions, hub=self.hub, clock=self.clock, draining=self.draining
+        )
 
         async def ready() -> Mapping[str, object]:
             return self.readiness
@@ -215,6 +227,8 @@ class World:
             version="0.0.0",
             body_limit=self.body_limit,
             draining=self.draining,
+            places=Places(self.most_streams),
+            audience=self.audience,
         )
 
     def _inquiry(self, keyring: PlainKeyring) -> Inquiry:
@@ -237,12 +251,16 @@ class World:
     async def running(self) -> AsyncIterator[None]:
         """Serve readers meanwhile."""
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(self.follower.run())
+            tasks = [
+                group.create_task(self.follower.run()),
+                group.create_task(self.audience.run()),
+            ]
             await asyncio.sleep(0)
             try:
                 yield
             finally:
-                task.cancel()
+                for task in tasks:
+                    task.cancel()
 
     async def append(self, session_id: str, *bodies: Body, release: bool = False) -> None:
         """Write what a worker would write, and pass it on."""
@@ -287,6 +305,14 @@ class World:
     async def close(self, session_id: str) -> None:
         """End the session."""
         await self.append(session_id, SessionClosed(), release=True)
+
+    def doubt(self, session_id: str, call_id: str) -> None:
+        """Let it wait for somebody to say whether a call happened."""
+        row = self.store.rows[session_id]
+        facts = replace(row.facts, status="waiting", pending_kind="verification")
+        pending = {"kind": "verification", "calls": [{"call_id": call_id}]}
+        view = PlainCipher().seal(json.dumps({"pending": pending}).encode(), VIEW_CONTEXT)
+        self.store.rows[session_id] = replace(row, facts=facts, view=view, waking=False)
 
     async def delta(self, session_id: str, text: str) -> None:
         """Pass a piece of text on."""

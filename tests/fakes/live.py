@@ -51,6 +51,10 @@ class MemoryHub:
             for queue in queues:
                 queue.put_nowait(None)
 
+    async def readers(self, session_id: str) -> int | None:
+        await asyncio.sleep(self.way_s)
+        return int(self.followed(session_id))
+
     async def nudge(self, session_id: str) -> None:
         await asyncio.sleep(self.way_s)
         if not self.loses_nudges:

@@ -52,7 +52,8 @@ class Row:
         self.owner, self.wake_us = worker, None
         self.epoch += 1
         self.claims += 1
-        if self.timer_us is not None and self.timer_us <= now_us:
+        rang_us = self.timer_us if self.timer_us is not None and self.timer_us <= now_us else None
+        if rang_us is not None:
             self.timer_us = None
         return Claim(
             session_id=self.new.id,
@@ -65,6 +66,7 @@ class Row:
             inbox_head=self.inbox_head,
             inbox_seen=self.inbox_seen,
             takeover=takeover,
+            rang_us=rang_us,
         )
 
 
@@ -94,6 +96,7 @@ def row_of(row: Row, now_us: int, *, alive: bool) -> SessionRow:
         parent=new.parent,
         metadata=new.metadata,
         view=row.view,
+        on_disconnect=new.on_disconnect,
     )
 
 
@@ -131,6 +134,10 @@ class Locked:
         told = InboxRow(n, delivery.kind, delivery.payload)
         self._told.append((told, delivery.subject))
         return n
+
+    async def newest(self) -> InboxKind | None:
+        unseen = self._row.inbox[self._row.inbox_seen :] + [told for told, _ in self._told]
+        return unseen[-1].kind if unseen else None
 
     async def wake(self) -> None:
         self._wake = True

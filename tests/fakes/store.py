@@ -41,6 +41,7 @@ class Switches:
     """Protections of the store; all are on in Postgres."""
 
     epoch: bool = True
+    owner: bool = True
     head: bool = True
     inbox_at_release: bool = True
     living_owner: bool = True
@@ -72,6 +73,7 @@ class MemoryStore:
     leases: dict[str, int] = field(default_factory=dict)
     remembered: dict[tuple[str, str], Remembered] = field(default_factory=dict)
     answered: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    kept_us: dict[tuple[str, str], int] = field(default_factory=dict)
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     batches: list[list[str]] = field(default_factory=list)
     watched: list[asyncio.Future[None]] = field(default_factory=list)
@@ -97,7 +99,9 @@ class MemoryStore:
 
     def _append(self, entry: Append) -> Appended:
         row = self.rows.get(entry.session_id)
-        if row is None or (self.on.epoch and row.epoch != entry.epoch):
+        if row is None or (self.on.owner and row.owner is None):
+            return Appended(Fate.FENCED)
+        if self.on.epoch and row.epoch != entry.epoch:
             return Appended(Fate.FENCED)
         if self.on.head and row.head != entry.expected_head:
             return Appended(Fate.FENCED)
@@ -110,9 +114,12 @@ class MemoryStore:
         row.view = row.view if entry.view is None else entry.view
         row.updated_at_us = self.clock.now_us()
         drained = row.inbox_head == entry.inbox_seen or not self.on.inbox_at_release
+        row.timer_us = None
         if entry.release is None or not drained:
             return Appended(Fate.WRITTEN, row.inbox_head, released=False)
         row.owner, row.wake_us, row.timer_us = None, None, entry.release.timer_us
+        if row.timer_us is not None and entry.release.now_us is not None:
+            row.timer_us += self.clock.now_us() - entry.release.now_us
         return Appended(Fate.WRITTEN, row.inbox_head, released=True)
 
     @statement
@@ -240,6 +247,21 @@ class MemoryStore:
         if known is None or known.status == 0:
             self.keep(record)
 
+    @statement
+    def retake_mark(self, record: Remember, older_s: float) -> bool:
+        key = (record.tenant, record.key)
+        known, now = self.remembered.get(key), self.clock.now_us()
+        if known is None or known.status or self.kept_us[key] >= now - older_s * 1_000_000:
+            return False
+        self.kept_us[key] = now
+        return True
+
+    @statement
+    def drop_mark(self, record: Remember) -> None:
+        known = self.known(record.tenant, record.key)
+        if known is not None and known.status == 0:
+            del self.remembered[record.tenant, record.key]
+
     def known(self, tenant: str, key: str) -> Remembered | None:
         return self.remembered.get((tenant, key))
 
@@ -250,7 +272,8 @@ class MemoryStore:
         return True
 
     def keep(self, record: Remember) -> None:
-        made = Remembered(record.body_hash, record.status, record.body)
+        made = Remembered(record.body_hash, record.status, record.body, record.location)
+        self.kept_us[record.tenant, record.key] = self.clock.now_us()
         self.remembered[record.tenant, record.key] = made
         if record.session_id is not None:
             self.answered[record.session_id].append((record.tenant, record.key))
@@ -311,6 +334,12 @@ class MemoryStore:
     @statement
     def any_alive(self) -> bool:
         return any(self._alive(worker) for worker in self.leases)
+
+    @statement
+    def queued(self, most: int) -> int:
+        now = self.clock.now_us()
+        waiting = [r for r in self.rows.values() if r.owner is None and r.due(now, timers=False)]
+        return min(most, len(waiting))
 
     # --- what a test does behind everybody's back
 

@@ -106,10 +106,13 @@ async def counted_postgres(dsn: str) -> AsyncIterator[PostgresCounts]:
     target = parse_qs(parts.query)["host"][0]
     with tempfile.TemporaryDirectory(prefix="surefoot-proxy-") as folder:
         counts = PostgresCounts(parts._replace(query=f"host={quote(folder)}").geturl())
+        writers: list[asyncio.StreamWriter] = []
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writers.append(writer)
             with suppress(OSError):
                 inner, outer = await asyncio.open_unix_connection(f"{target}/{_SOCKET}")
+                writers.append(outer)
                 conversation = _Conversation(counts)
                 async with asyncio.TaskGroup() as group:
                     group.create_task(_pass_on(reader, outer, conversation, client=True))
@@ -120,6 +123,8 @@ async def counted_postgres(dsn: str) -> AsyncIterator[PostgresCounts]:
             yield counts
         finally:
             server.close()
+            for writer in writers:  # a process that was killed may not have closed its end yet
+                writer.close()
 
 
 @dataclass(slots=True)

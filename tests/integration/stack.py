@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -39,6 +39,9 @@ from tests.servers import Databases
 from tests.sound import divergences, findings
 from tests.waiting import until
 
+Schema = tuple[str, Callable[[str], Awaitable[None]]]
+"""A name for it, and what brings an empty database to it."""
+TODAY: Schema = ("migrated", migrate)
 LEASE_S = 4.0
 MODEL = "scripted"
 START_S = 60.0
@@ -105,14 +108,19 @@ class Stack:
             await self.ready(process, before)
         return process
 
-    async def spawn(self, role: Role = "all") -> Process:
-        """Start `surefoot serve` from nothing, as an operator does, and return when it is ready."""
-        process, settings = self._next(role, None)
+    async def spawn(
+        self, role: Role = "all", *, code: Path = ROOT, env: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start `surefoot serve` from nothing, as an operator does, and return when it is ready.
+
+        `code` is the folder with the release that is started.
+        """
+        process, settings = self._next(role, {"PYTHONPATH": str(code), **(env or {})})
         before = await self._workers()
         with process.log.open("ab") as log:
             command = (sys.executable, "-m", "app.cli.main", "serve", "--role", role)
             made = subprocess.Popen(  # noqa: ASYNC220 - waited for in a thread, whatever loop runs
-                command, cwd=ROOT, env=settings, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, cwd=code, env=settings, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         process.pid = made.pid
         threading.Thread(target=lambda: process.ended.set_result(made.wait()), daemon=True).start()
@@ -220,9 +228,10 @@ class Stacks:
         model: str | None = None,
         lease_s: float = LEASE_S,
         env: Mapping[str, str] | None = None,
+        schema: Schema = TODAY,
     ) -> AsyncIterator[Stack]:
-        """A stack over a new database, using the model at this address."""
-        dsn = await self.databases.create(await self.databases.template("migrated", migrate))
+        """A stack over a new database with this schema, using the model at this address."""
+        dsn = await self.databases.create(await self.databases.template(*schema))
         folder = self.folder / urlsplit(dsn).path.lstrip("/")
         folder.mkdir()
         stack = Stack(

@@ -27,7 +27,7 @@ from tests.waiting import until
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 BY_THE_CLOCK = {
     *("renewal", "sweep", "poll", "head check", "sign of life", "connection"),
-    *("side jobs due", "queue of side jobs"),
+    *("side jobs due", "queue of side jobs", "queue"),
 }
 WRITING = {"create", "claim", "append"}
 _KNOWN = {APPEND: "append", CREATE: "create", SWEEP: "sweep", GIVE_UP: "give up", REMOVE: "remove"}
@@ -36,6 +36,7 @@ _BEGINNINGS = (
     (r"delete from workers where lease_until", "sweep"),
     (r"select id, epoch, inbox_head > inbox_seen from sessions where owner", "poll"),
     (r"select id, head, head_hash", "head check"),
+    (r"select count\(\*\) from \( select from sessions where wake_at <= now\(\)", "queue"),
     (r"select 1$|select to_regclass|select version_num", "sign of life"),
     (r"with recursive waiting as", "side jobs due"),
     (r"select id from schedules", "side jobs due"),
@@ -45,7 +46,7 @@ _BEGINNINGS = (
     (r"select pg_notify\(\$1, \$2\)", "queue of side jobs"),
     (r"set |listen |with recursive typeinfo_tree|select current_setting", "connection"),
     (r"select .* from unnest\(\$1::text\[\], \$2::bigint\[\]\) as a", "read short journals"),
-    (r"select t.spec from tool_heads", "tools"),
+    (r"select case when t.min_version <= .* from tool_heads", "tools"),
 )
 
 

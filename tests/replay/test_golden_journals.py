@@ -1,7 +1,9 @@
 """Journals of every release: today's code folds them to what they meant, and loses nothing.
 
 A journal stays here for ever. When an event's shape changes, its old journals show whether the
-upcasters lift them.
+upcasters lift them. A release that writes a new version of any event (`JOURNAL_V`) adds a folder
+`v<JOURNAL_V>` with journals as `GET /v1/sessions/{id}/events` gives them, an event a line, which
+hold every event that is new in it; and says below what they mean.
 """
 
 import json
@@ -64,6 +66,15 @@ def test_they_mean_what_they_meant() -> None:
     assert refused.ended is not None
     assert refused.ended.status is Status.COMPLETED
     assert refused.errors_running == 1
+
+
+@pytest.mark.req("API-7")
+def test_a_message_that_an_older_release_enqueued_was_enqueued() -> None:
+    """It was sent by a process of the next release, to steer the turn that the older one ran."""
+    state = folded(HERE / "v1" / "steered_while_upgrading.jsonl")
+    said = [message.text for message in state.history if isinstance(message, UserMessage)]
+    assert said == ["look", "and now"]
+    assert (state.turn, state.queue) == (2, ())
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda p: f"{p.parent.name}/{p.stem}")

@@ -18,7 +18,7 @@ from app.storage.keys import MasterKeys
 from tests.fakes.interposed import Death, Faults
 from tests.fakes.models import says
 from tests.runtime.scripts import shop, weather
-from tests.runtime.world import LEASE_S, TENANT, Node, World, seqs
+from tests.runtime.world import LEASE_S, TENANT, World, dies, seqs
 
 AWAY = StoreUnavailable("away")
 
@@ -161,7 +161,7 @@ async def test_poison_ends_the_session_and_the_next_turn_can_be_sent(world: Worl
     async with world.api():
         session = await world.create("Weather")
         for n in range(1 + MOST_CLAIMS):  # the first of them brought the model's answer
-            await _lives_until_death(world.node(f"w{n}", between=Death(on="run")))
+            await dies(world.node(f"w{n}", between=Death(on="run")))
             await asyncio.sleep(LEASE_S + 1)
     row = world.store.rows[session]
     assert (row.claims, row.facts.status) == (MOST_CLAIMS, "active")
@@ -177,14 +177,6 @@ async def test_poison_ends_the_session_and_the_next_turn_can_be_sent(world: Worl
     assert seqs(frames) == list(range(1, row.head + 1))
     assert world.types(session).count("turn.ended") == 2
     assert healthy.observer.said("session.poison")
-
-
-async def _lives_until_death(node: Node) -> None:
-    loop = asyncio.get_running_loop()  # no group: its death must not end the test
-    task = loop.create_task(node.worker.run())
-    await asyncio.wait([task], timeout=60)
-    assert task.done()
-    assert task.exception() is not None
 
 
 async def test_messages_to_a_waiting_session_do_not_poison_it(world: World) -> None:
@@ -209,7 +201,7 @@ async def _in_doubt(world: World) -> str:
     async with world.api():
         session = await world.create("Weather")
         death = Death(on="run", after=True, when=lambda: bool(world.tools.done["create_reminder"]))
-        await _lives_until_death(world.node("doomed", between=death))
+        await dies(world.node("doomed", between=death))
     assert world.tools.done["create_reminder"] == 1
     return session
 
@@ -345,7 +337,7 @@ def _told(events: dict[str, list[Event]], session: str) -> list[Event]:
 async def test_an_heir_goes_on_at_once_and_its_claim_rides_with_the_answer(world: World) -> None:
     async with world.api() as group:
         session = await world.create()
-        await _lives_until_death(world.node("doomed", between=Death(on="answer")))
+        await dies(world.node("doomed", between=Death(on="answer")))
         before = len(world.store.batches)
         heir = world.node("heir")
         running = group.create_task(heir.worker.run())
@@ -364,7 +356,7 @@ async def test_either_fence_alone_keeps_the_journal_whole(world: World, protecti
 
 async def test_without_both_fences_two_owners_write_one_journal(world: World) -> None:
     """What epoch and expected head are good for."""
-    world.store.on = dataclasses.replace(world.store.on, epoch=False, head=False)
+    world.store.on = dataclasses.replace(world.store.on, epoch=False, owner=False, head=False)
     with pytest.raises(AssertionError):
         await _two_owners(world)
 

@@ -233,3 +233,14 @@ async def test_an_append_nobody_waits_for_any_more_is_not_written() -> None:
         await first
         await writer.append(entry("c"))
     assert kept.batches == [["a"], ["c"]]
+
+
+async def test_an_unheard_append_of_a_session_given_up_meanwhile_is_fenced() -> None:
+    """The epoch is the same and the head as expected; it must not be tried for ever."""
+    kept, faults = store(), Faults()
+    await put(kept, "a")
+    faults.before["append_batch"] = [StoreUnavailable("away")]
+    kept.rows["a"].owner = None
+    async with asyncio.timeout(10), running(kept, faults) as writer:
+        (fate,) = await all_of(writer, entry("a"))
+    assert fate.fate is Fate.FENCED

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from app.core.events import Event, Limits, Policy
 from app.core.evolve import fold
 from app.core.state import State
+from app.runtime.admission import Admission
 from app.runtime.answers import Answers
 from app.runtime.approvals import Approvals
 from app.runtime.calls import AnswerReader
@@ -75,6 +76,7 @@ class World:
         self.toolstore = FewTools(*SPECS)
         self.limits = Limits()
         self.follower = Follower(journal=self.store, hub=self.hub, clock=self.clock)
+        self.admission = Admission(workers=self.store, clock=self.clock, most=10_000)
         self.creation = Creation(
             clock=self.clock,
             codec=self.codec,
@@ -86,6 +88,7 @@ class World:
             prompts=OnePrompt(),
             tokens=QuarterTokens(),
             limits=self.limits,
+            admission=self.admission,
             sample=lambda _trace: True,
             trace_url=lambda _trace: None,
         )
@@ -99,6 +102,7 @@ class World:
             models=self.model,
             tokens=QuarterTokens(),
             lease_s=LEASE_S,
+            admission=self.admission,
             trace_url=lambda _trace: None,
         )
         self.past = Past(clock=self.clock, codec=self.codec, journal=self.store)
@@ -273,6 +277,15 @@ class World:
         follow = self.follower.follow(session_id, self.cipher(session_id), after, **how)
         async with contextlib.aclosing(follow) as frames:
             return [frame async for frame in frames if frame.type]
+
+
+async def dies(node: Node) -> None:
+    """Run a worker until it is killed by what is between it and its ports."""
+    loop = asyncio.get_running_loop()  # no group: its death must not end the test
+    task = loop.create_task(node.worker.run())
+    await asyncio.wait([task], timeout=60)
+    assert task.done()
+    assert task.exception() is not None
 
 
 def seqs(frames: list[Frame]) -> list[int]:

@@ -22,6 +22,7 @@ from app.core.events import (
     ToolIntended,
     TurnEnded,
     TurnStarted,
+    VerificationAsked,
 )
 from app.core.evolve import evolve
 from app.core.state import State
@@ -80,6 +81,8 @@ class Audit(Watched):
         self.accepted: list[tuple[str, str]] = []
         self.observed_until: dict[str, dict[int, str]] = {}
         self.live: dict[str, State] = {}
+        self.under_way: set[str] = set()
+        """The calls, by their keys, which the tool server has taken and not carried out yet."""
         self.decided: Counter[str] = Counter()
         self.store: MemoryStore | None = None
         self.now_s = now_s
@@ -179,21 +182,32 @@ class Audit(Watched):
                 self._turn_started(ledger, event, body)
             case TurnEnded():
                 self._turn_ended(ledger, event)
-            case ToolIntended() as body:
-                self._once(body.call_id in ledger.intended, ledger, f"{body.call_id} is intended")
-                ledger.intended[body.call_id] = body.effect
-            case ToolFinished() as body:
-                self._once(body.call_id in ledger.finished, ledger, f"{body.call_id} is finished")
-                ledger.finished[body.call_id] = body.outcome
+            case ToolIntended() | ToolFinished() as body:
+                self._call_says(ledger, body)
             case ApprovalDecided() as body:
                 again = body.approval_id in ledger.decided
                 self._once(again, ledger, f"{body.approval_id} was decided")
                 ledger.decided.add(body.approval_id)
+            case VerificationAsked() as body:
+                self._asked(ledger, body)
             case MessageReceived() as body:
                 self._once(body.text in ledger.messages, ledger, f"{body.text!r} was taken")
                 ledger.messages[body.text] += 1
             case _:
                 pass
+
+    def _call_says(self, ledger: Ledger, body: ToolIntended | ToolFinished) -> None:
+        if isinstance(body, ToolIntended):
+            self._once(body.call_id in ledger.intended, ledger, f"{body.call_id} is intended")
+            ledger.intended[body.call_id] = body.effect
+        else:
+            self._once(body.call_id in ledger.finished, ledger, f"{body.call_id} is finished")
+            ledger.finished[body.call_id] = body.outcome
+
+    def _asked(self, ledger: Ledger, body: VerificationAsked) -> None:
+        for call_id in body.calls:
+            if f"{ledger.session_id}:{call_id}" in self.under_way:
+                self.fail(f"{call_id} is put to a person while its tool is still at it")
 
     def _once(self, again: bool, ledger: Ledger, what: str) -> None:  # noqa: FBT001 - a check
         if again:

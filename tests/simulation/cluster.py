@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from app.core.events import Limits
+from app.runtime.admission import Admission
 from app.runtime.answers import Answers
 from app.runtime.approvals import Approvals
 from app.runtime.calls import AnswerReader
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 LEASE_S = 4.0
 LONGEST_S = 200.0
+MOST_QUEUED = 10_000
 PING_S = 3.0
 LIMITS = Limits(max_steps=6, total_timeout_s=30.0, tool_timeout_s=1.5)
 
@@ -201,6 +203,9 @@ class Cluster:
         follower = self.build.follower(
             journal=cast("JournalStore", connection), hub=hub, clock=clock, ping_s=PING_S
         )
+        admission = Admission(
+            workers=cast("WorkerStore", connection), clock=clock, most=MOST_QUEUED
+        )
         creation = Creation(
             clock=clock,
             codec=self.codec,
@@ -212,6 +217,7 @@ class Cluster:
             prompts=OnePrompt(),
             tokens=QuarterTokens(),
             limits=LIMITS,
+            admission=admission,
             sample=lambda _trace: True,
             trace_url=lambda _trace: None,
         )
@@ -225,6 +231,7 @@ class Cluster:
             models=models,
             tokens=QuarterTokens(),
             lease_s=LEASE_S,
+            admission=admission,
             trace_url=lambda _trace: None,
         )
         past = Past(clock=clock, codec=self.codec, journal=cast("JournalStore", connection))
@@ -307,7 +314,7 @@ class Cluster:
         if not self.redis.up:
             self.redis.come_up()
         for process in self.processes:
-            process.fuse = 0
+            process.fuse, process.trap = 0, None
             self.thaw(process)
         while len(self.workers) < 2:
             self.start_worker()

@@ -6,6 +6,11 @@ from collections.abc import Callable
 from tests.simulation.cluster import Cluster
 from tests.simulation.loop import Process
 
+TRAPS = (
+    *("tool", "tool", "tool", "model", "publish", "inbox", "claim", "renew", "read_many"),
+    *("append_batch", "append_batch", "append_batch", "give_up", "lock", "commit", "create"),
+)
+"""What processes are caught at."""
 FAULTS_S = (6.0, 10.0, 16.0)
 
 
@@ -37,12 +42,15 @@ def _victim(cluster: Cluster) -> Process | None:
 
 
 def _at_some_await(cluster: Cluster, process: Process, blow: Callable[[], None]) -> None:
-    """Let it happen at once, or at the n-th step that the process will take."""
-    if cluster.chance.random() < 0.3:
-        blow()
-        return
+    """Let it happen at once, at the n-th step of the process, or just when it does something."""
+    how = cluster.chance.random()
     process.blow = blow
-    process.fuse = cluster.chance.randint(1, 120)
+    if how < 0.2:
+        blow()
+    elif how < 0.5:
+        process.fuse = cluster.chance.randint(1, 120)
+    else:
+        process.trap = cluster.chance.choice(TRAPS)
 
 
 async def _kill(cluster: Cluster) -> None:

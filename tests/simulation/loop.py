@@ -8,6 +8,7 @@ process is killed or stopped at any await, with nothing of it cleaned up, as by 
 import asyncio
 import contextvars
 import heapq
+import random
 from collections import deque
 from collections.abc import Callable, Coroutine
 from enum import Enum
@@ -16,6 +17,7 @@ from typing import Final, TypeVar, cast
 from typing_extensions import override
 
 T = TypeVar("T")
+STEPS_FROM_TRAP: Final = 5
 _ROUNDS: Final = 4
 """How often what is left is cancelled: cleaning up may wait once more."""
 
@@ -37,6 +39,8 @@ class Process:
         self.parked: list[SimHandle] = []
         self.fuse = 0
         self.blow: Callable[[], None] = lambda: None
+        self.trap: str | None = None
+        """Something a process does: when it does it next, its fuse is lit."""
         self.stopped_at_s: float | None = None
         """When it was last frozen or killed, if it ever was."""
         self.context = contextvars.copy_context()
@@ -45,6 +49,11 @@ class Process:
     @property
     def alive(self) -> bool:
         return self.condition is not Condition.DEAD
+
+    def reaches(self, what: str, chance: random.Random) -> None:
+        """Note that the process begins to do something: a trap may have been laid there."""
+        if self.trap == what:
+            self.trap, self.fuse = None, chance.randint(1, STEPS_FROM_TRAP)
 
     @property
     def undisturbed(self) -> bool:

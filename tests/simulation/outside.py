@@ -39,12 +39,12 @@ TOOL_TIMEOUT_S = 1.5
 
 _STATUS = HttpTemplate("GET", "http://tools.test/{idempotency_key}")
 SPECS: tuple[ToolSpec, ...] = tuple(
-    spec(name, effect, timeout_s=TOOL_TIMEOUT_S, **more)
+    spec(name, effect, **{"timeout_s": TOOL_TIMEOUT_S, **more})
     for name, effect, more in (
         ("look", EffectClass.READ, {}),
         ("note", EffectClass.IDEMPOTENT, {}),
         ("pay", EffectClass.ONCE, {}),
-        ("mail", EffectClass.ONCE, {}),
+        ("mail", EffectClass.ONCE, {"timeout_s": 6.0}),
         ("boom", EffectClass.READ, {}),
         ("spend", EffectClass.ONCE, {"approval": ApprovalMode.ALWAYS}),
         ("order", EffectClass.ONCE, {"status_check": _STATUS}),
@@ -77,7 +77,6 @@ class Outside:
     over: bool = False
     delivered: Counter[str] = field(default_factory=Counter)
     effects: Counter[str] = field(default_factory=Counter)
-    under_way: set[str] = field(default_factory=set)
     actions: dict[str, str] = field(default_factory=dict)
     """The action (tool and arguments) of every call that reached the tool server, by its key."""
 
@@ -110,13 +109,13 @@ class Outside:
 
     def affect(self, request: ToolRequest) -> None:
         """Let a call take effect, later, in the server."""
-        self.under_way.add(request.key)
-        delay_s = self.weather.chance.choice((0.0, 0.1, 0.5, 0.9)) * TOOL_TIMEOUT_S
+        self.audit.under_way.add(request.key)
+        delay_s = self.weather.chance.choice((0.0, 0.1, 0.5, 0.9)) * _timeout_s(request)
         self.loop.call_later(delay_s, self._affect, request.key, context=self._here)
 
     def _affect(self, key: str) -> None:
         self.effects[key] += 1
-        self.under_way.discard(key)
+        self.audit.under_way.discard(key)
         self.audit.note("tools", "effect", *key.split(":"))
 
     async def wait(self, seconds: float) -> None:
@@ -135,7 +134,8 @@ class ToolsPort:
     async def run(self, request: ToolRequest) -> ToolReply:
         outside, weather = self.outside, self.outside.weather
         chance = weather.chance
-        await outside.wait(chance.choice((0.0, 0.0, 0.01, 0.2)))
+        self.process.reaches("tool", chance)
+        await outside.wait(chance.choice((0.0, 0.0, 0.01, 0.2, 0.8)))
         if weather.happens(weather.unsent):
             fault = Fault.of(FaultKind.UNAVAILABLE, "refused the connection", sent=False)
             raise ToolFailure(fault)
@@ -148,7 +148,7 @@ class ToolsPort:
         if weather.happens(weather.tool_lost):
             if chance.random() < 0.6:
                 outside.affect(request)
-            await outside.wait(chance.choice((0.1, TOOL_TIMEOUT_S)))
+            await outside.wait(chance.choice((0.1, _timeout_s(request))))
             raise ToolFailure(Fault.of(chance.choice(_NOBODY_KNOWS), "no answer came"))
         outside.affect(request)
         await outside.wait(chance.choice((0.02, 0.2, 0.2, 1.0)))
@@ -162,7 +162,7 @@ class ToolsPort:
             raise Withheld
         if weather.happens(weather.tool_lost):
             raise ToolFailure(Fault.of(weather.chance.choice(_NOBODY_KNOWS), "no answer came"))
-        if request.key in outside.under_way:
+        if request.key in outside.audit.under_way:
             return StatusReply(None, detail="under way")
         return StatusReply(happened=outside.effects[request.key] > 0, output={"by": "check"})
 
@@ -177,6 +177,10 @@ class Arguments:
             fault = Fault.of(FaultKind.INVALID_ARGS, f"{spec.name} takes a JSON object.")
             return Checked(None, fault, "{}")
         return Checked(given, None, None, needs_approval=spec.approval is ApprovalMode.ALWAYS)
+
+
+def _timeout_s(request: ToolRequest) -> float:
+    return request.spec.timeout_s or TOOL_TIMEOUT_S
 
 
 def _output(request: ToolRequest, variant: int) -> Json:
@@ -204,6 +208,7 @@ class ModelsPort:
         outside, weather = self.outside, self.outside.weather
         session_id, _, key = request.traceparent.partition("|")
         outside.audit.note(self.process.name, "model", session_id, key)
+        self.process.reaches("model", weather.chance)
         fault = refusal(request)
         if fault is not None:
             outside.audit.fail(f"a provider would refuse a request of {session_id}: {fault}")

@@ -12,9 +12,11 @@ from typing import cast
 
 from typing_extensions import override
 
+from app.core import plan
 from app.core.draft import Draft
 from app.core.lifecycle import StopReason
 from app.core.phases import ending
+from app.core.state import OpenCall, State
 from app.runtime.errors import ToolFailure
 from app.runtime.exchange import LiveEvent, ToolReply, ToolRequest
 from app.runtime.follow import Follower
@@ -234,6 +236,13 @@ class RetriedOnce(_Around):
             raise ToolFailure(replace(failure.fault, sent=False)) from failure
 
 
+class NoSecondLook(_Around):
+    """The lease is not looked at again when the first byte is about to go out."""
+
+    async def run(self, request: ToolRequest) -> ToolReply:
+        return await cast("ToolPort", self.port).run(replace(request, may_send=lambda: True))
+
+
 class AttachLate(_Around):
     """A reader's live events are gathered only some time after the subscription was confirmed."""
 
@@ -277,6 +286,11 @@ def _leave_open(draft: Draft, reason: StopReason) -> None:
     del draft, reason
 
 
+def _at_once(_state: State, open_call: OpenCall) -> int:
+    """Ask at once what became of a call, though the tool may still be at it."""
+    return 0 if open_call.doubt is None else open_call.doubt.since_us
+
+
 PLANTS: Mapping[str, Build] = {
     build.name: build
     for build in (
@@ -296,6 +310,8 @@ PLANTS: Mapping[str, Build] = {
         replace(SOUND, name="taken-as-written", writer=TakenAsWritten),
         replace(SOUND, name="act-then-append", writer=ActThenAppend),
         replace(SOUND, name="eternal-lease", lease=EternalLease),
+        replace(SOUND, name="no-second-look", tools=NoSecondLook),
+        replace(SOUND, name="asked-too-early", patched=patched(plan, "_doubt_over_us", _at_once)),
         replace(SOUND, name="retried-once", tools=RetriedOnce),
         replace(SOUND, name="attach-late", hub=AttachLate),
         replace(SOUND, name="no-comparison", follower=NoComparison),

@@ -95,6 +95,7 @@ class Postgres:
         if self.over:
             raise OverError
         weather, answer = self.weather, self.loop.create_future()
+        PROCESS.get().reaches(name, weather.chance)
         there_s = weather.latency_s()
         if weather.happens(weather.refused):
             self.later(there_s, _fail, answer, "refused")

@@ -104,6 +104,7 @@ class HubPort:
         self._process = process
 
     async def publish(self, events: Sequence[LiveEvent]) -> None:
+        self._process.reaches("publish", self._redis.weather.chance)
         await self._hop()
         for event in events:
             for one in self._redis.readers[event.session_id]:

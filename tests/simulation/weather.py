@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 _RATES = (0.003, 0.01, 0.04)
+_LOSSY_RATES = (0.02, 0.1, 0.3)
+_LOSSY = frozenset({"dropped", "doubled", "reordered", "nudge_lost", "hot_lost"})
 _CALM_ONE_IN = 8
 _LATENCIES_S = (0.0, 0.0, 0.001, 0.001, 0.002, 0.005)
 
@@ -93,11 +95,11 @@ def drawn(chance: random.Random) -> Weather:
         return weather
     for name in weather.rates:
         if chance.random() < 0.4:
-            setattr(weather, name, chance.choice(_RATES))
+            setattr(weather, name, chance.choice(_LOSSY_RATES if name in _LOSSY else _RATES))
     weather.tool_lost = chance.choice((0.0, 0.05, 0.2))
     weather.unsent = chance.choice((0.0, 0.05, 0.2))
-    weather.kills = chance.choice((0, 0, 1, 1, 2, 3))
-    weather.freezes = chance.choice((0, 0, 1, 1, 2))
+    weather.kills = chance.choice((0, 1, 1, 2, 3))
+    weather.freezes = chance.choice((0, 1, 1, 2, 3))
     weather.drains = chance.choice((0, 0, 1))
     weather.outages = chance.choice((0, 0, 1))
     weather.redis_outages = chance.choice((0, 0, 1))

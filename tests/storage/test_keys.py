@@ -1,6 +1,7 @@
 """Keys and chains: what is sealed opens only in its place, and no change of a journal passes."""
 
 import base64
+import hashlib
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -173,3 +174,15 @@ def test_a_chain_can_be_verified_after_erasure() -> None:
     chain = journal.ring.chain("ses_1", "one")
     found = verify_chain(journal.rows, chain, head=5, head_hash=journal.head_hash, opener=None)
     assert found is None
+
+
+@pytest.mark.req("API-11")
+def test_a_digest_is_known_again_after_a_rotation_and_only_with_the_key() -> None:
+    digest = MasterKeys({"old": ONE}).digest_record(b"said")
+    rotated = MasterKeys({"new": TWO, "old": ONE})
+    assert rotated.is_digest(digest, b"said")
+    assert not rotated.is_digest(digest, b"other")
+    assert rotated.digest_record(b"said") != digest
+    assert hashlib.sha256(b"said").digest() not in digest
+    with pytest.raises(KeyMissing):
+        MasterKeys({"new": TWO}).is_digest(digest, b"said")

@@ -9,16 +9,16 @@ from app.api import describing, params
 from app.api.answers import answer, as_json, to_json
 from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.remembering import remembered
-from app.api.routing import Operation
-from app.api.schemas import NothingIn, checked
-from app.api.shapes import (
+from app.api.explanations import (
     ChainList,
     ExplanationOut,
     ReplayOut,
     RequestOut,
     StateOut,
 )
+from app.api.remembering import remembered
+from app.api.routing import Operation
+from app.api.schemas import NothingIn, checked
 from app.runtime.idempotency import Answer, Attempt
 
 

@@ -2,18 +2,16 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import JSON, as_json, to_json
 from app.api.deps import ApiServices
+from app.api.health import Probes
 from app.api.page import render
 from app.api.routing import Document, Operation, PageResponse, TextResponse
 from app.api.shapes import Health, ModelList, Readiness
-
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class ServiceRoutes:
@@ -23,6 +21,16 @@ class ServiceRoutes:
         """Use these services; `document` gives the OpenAPI document, which is made when asked."""
         self._services = services
         self._document = document
+
+    @cached_property
+    def _probes(self) -> Probes:
+        services = self._services
+        return Probes(
+            ready=services.ready,
+            metrics=services.metrics,
+            version=services.version,
+            draining=services.draining,
+        )
 
     @cached_property
     def _document_json(self) -> bytes:
@@ -52,19 +60,15 @@ class ServiceRoutes:
 
     async def health(self, _: Request) -> Response:
         """Say that the process is there."""
-        return as_json({"status": "ok", "version": self._services.version})
+        return await self._probes.health()
 
     async def readiness(self, _: Request) -> Response:
         """Say whether requests can be served, and what is missing."""
-        shown = dict(await self._services.ready())
-        if self._services.draining.is_set():
-            shown |= {"ready": False, "draining": True}
-        ready = shown.get("ready") is True
-        return as_json(shown, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+        return await self._probes.readiness()
 
     async def metrics(self, _: Request) -> Response:
         """Return the metrics in Prometheus' text format."""
-        return Response(self._services.metrics(), 200, {"content-type": _METRICS_TYPE})
+        return await self._probes.scraped()
 
     async def document(self, _: Request) -> Response:
         """Return the OpenAPI document."""

@@ -13,7 +13,7 @@ from app.api.answers import answer, as_json, page, to_json
 from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
 from app.api.opening import cipher_of
-from app.api.routing import Operation
+from app.api.routing import Keeps, Operation
 from app.api.schemas import SessionIn, checked
 from app.api.shapes import SessionList, SessionOut
 from app.api.sse import EventStream
@@ -37,6 +37,8 @@ class SessionRoutes:
     async def create(self, request: Request) -> ASGIApp:
         """Create a session; wait for it or stream it when asked to."""
         key = params.idempotency_key(request)
+        if params.wants_stream(request):
+            self._services.places.check()  # a session that nobody can be shown is not begun
         content = await read_object(request, self._services.body_limit)
         body = checked(SessionIn, content)
         body.check_built()
@@ -59,6 +61,8 @@ class SessionRoutes:
         return EventStream(
             frames,
             draining=self._services.draining,
+            places=self._services.places,
+            seat=self._services.audience.seat(found.row),
             instance=request.scope["path"],
             headers=((b"location", _location(session_id).encode()),),
         )
@@ -125,8 +129,9 @@ class SessionRoutes:
                 answers=SessionOut,
                 also={200: "The turn has ended or waits, or the stream begins"},
                 body=SessionIn,
-                parameters=(describing.IDEMPOTENCY_KEY, describing.PREFER),
-                refuses=(409,),
+                parameters=(describing.PREFER,),
+                keeps=Keeps.ENDPOINT,
+                refuses=(409, 429),
             ),
             Operation(
                 method="GET",
@@ -144,8 +149,7 @@ class SessionRoutes:
                 path="/v1/sessions/{id}",
                 id="eraseSession",
                 summary="Erase a session's content",
-                detail="Destroys its data key; an open turn is cancelled first. The chain of "
-                "hashes stays and still verifies. Idempotent.",
+                detail="Destroys its data key; an open turn is cancelled first. Idempotent.",
                 endpoint=self.delete,
                 tag="sessions",
                 status=204,

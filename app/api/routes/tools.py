@@ -11,15 +11,14 @@ from starlette.responses import Response
 
 from app.api import describing, params
 from app.api.answers import answer, as_json, to_json
-from app.api.body import canonical, read_object
+from app.api.body import read_object
 from app.api.deps import TENANT, ApiServices, ParsedTool
 from app.api.invoking import invoke
-from app.api.remembering import remembered
-from app.api.routing import Operation
+from app.api.routing import Keeps, Operation
 from app.api.schemas import InvokeIn, checked
 from app.api.shapes import InvokedOut, ToolChangeIn, ToolIn, ToolList, ToolOut, ToolSaved
 from app.core.toolbox import ToolKind, ToolSpec
-from app.runtime.idempotency import Answer, Attempt
+from app.runtime.idempotency import Answer
 from app.runtime.refusals import Conflict, NotFound
 
 _INVOKE: Final = (
@@ -37,25 +36,20 @@ class ToolRoutes:
 
     async def register(self, request: Request) -> Response:
         """Register a tool under a new name."""
-        attempt, body = await self._read(request)
-
-        async def save() -> Answer:
-            parsed = await self._parsed(body, 1)
-            name = parsed.spec.name
-            found = (await self._services.catalog.current(TENANT, fresh=True)).get(name)
-            saved = None if found else await self._save(parsed, create=True)
-            if saved is None:
-                detail = f"There is a tool {name!r} already; PUT /v1/tools/{name} changes it."
-                raise Conflict(detail, "tool-exists")
-            return Answer(HTTPStatus.CREATED, self._saved(saved, parsed))
-
-        made = await remembered(self._services, attempt, save)
-        location = None if made.replayed else f"/v1/tools/{quote(str(body.get('name')), safe='')}"
-        return answer(made, location=location)
+        body = await read_object(request, self._services.body_limit)
+        parsed = await self._parsed(body, 1)
+        name = parsed.spec.name
+        found = (await self._services.catalog.current(TENANT, fresh=True)).get(name)
+        saved = None if found else await self._save(parsed, create=True)
+        if saved is None:
+            detail = f"There is a tool {name!r} already; PUT /v1/tools/{name} changes it."
+            raise Conflict(detail, "tool-exists")
+        made = Answer(HTTPStatus.CREATED, self._saved(saved, parsed))
+        return answer(made, location=f"/v1/tools/{quote(name, safe='')}")
 
     async def change(self, request: Request) -> Response:
         """Store the next version of a tool."""
-        _, body = await self._read(request)
+        body = await read_object(request, self._services.body_limit)
         current = await self._changeable(params.tool_name(request))
         parsed = await self._parsed(body, current.version + 1, params.tool_name(request))
         saved = await self._save(parsed, create=False)
@@ -88,26 +82,14 @@ class ToolRoutes:
 
     async def invoke(self, request: Request) -> Response:
         """Try a tool out, outside any session."""
-        attempt, content = await self._read(request)
+        content = await read_object(request, self._services.body_limit)
         body = checked(InvokeIn, content)
         spec = await self._found(params.tool_name(request))
         if spec.kind is ToolKind.CLIENT:
             detail = f"The tool {spec.name!r} is carried out by the client, not by this service."
             raise Conflict(detail, "tool-of-client")
         traceparent = params.traceparent(request)
-
-        async def run() -> Answer:
-            return await invoke(self._services, spec, body.arguments, traceparent)
-
-        return answer(await remembered(self._services, attempt, run))
-
-    async def _read(self, request: Request) -> tuple[Attempt | None, dict[str, object]]:
-        key = params.idempotency_key(request)
-        content = await read_object(request, self._services.body_limit)
-        if key is None:
-            return None, content
-        route = f"{request.method} {request.scope['path']}"
-        return Attempt.of(TENANT, key, route, canonical(content)), content
+        return answer(await invoke(self._services, spec, body.arguments, traceparent))
 
     async def _parsed(
         self, body: dict[str, object], version: int, name: str | None = None
@@ -155,7 +137,7 @@ class ToolRoutes:
                 status=201,
                 answers=ToolSaved,
                 body=ToolIn,
-                parameters=(describing.IDEMPOTENCY_KEY,),
+                keeps=Keeps.REPEATABLE,
                 refuses=(409,),
             ),
             Operation(
@@ -218,7 +200,7 @@ class ToolRoutes:
                 tag="tools",
                 answers=InvokedOut,
                 body=InvokeIn,
-                parameters=(describing.TOOL_NAME, describing.IDEMPOTENCY_KEY),
-                refuses=(404, 409),
+                parameters=(describing.TOOL_NAME,),
+                refuses=(404,),
             ),
         )

@@ -57,7 +57,13 @@ class TraceRoutes:
         frames = self._services.follower.follow(
             session_id, cipher_of(found), after, forever=forever
         )
-        return EventStream(frames, draining=self._services.draining, instance=request.scope["path"])
+        return EventStream(
+            frames,
+            draining=self._services.draining,
+            places=self._services.places,
+            seat=self._services.audience.seat(row),
+            instance=request.scope["path"],
+        )
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations."""

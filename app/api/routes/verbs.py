@@ -1,7 +1,7 @@
 """What is said to a session that exists: messages, resume, cancel, close, verifications."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +10,7 @@ from app.api import describing, params
 from app.api.answers import answer
 from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.routing import Operation
+from app.api.routing import Keeps, Operation
 from app.api.schemas import (
     ForkIn,
     MessageIn,
@@ -24,9 +24,9 @@ from app.api.shapes import ReceiptOut, SessionOut
 from app.core.events import Policy
 from app.runtime.answers import ClientResult
 from app.runtime.forks import ForkWanted
-from app.runtime.idempotency import Attempt
+from app.runtime.idempotency import Answer, Attempt
 
-_WITH_KEY = (describing.SESSION_ID, describing.IDEMPOTENCY_KEY)
+_OF_ONE = (describing.SESSION_ID,)
 
 
 class VerbRoutes:
@@ -55,15 +55,19 @@ class VerbRoutes:
 
     async def cancel(self, request: Request) -> Response:
         """End the open turn."""
-        session_id, _, content = await self._read(request)
-        checked(NothingIn, content)
-        return answer(await self._services.sessions.cancel(TENANT, session_id))
+        return await self._ended(request, self._services.sessions.cancel)
 
     async def close(self, request: Request) -> Response:
         """End the session."""
-        session_id, _, content = await self._read(request)
+        return await self._ended(request, self._services.sessions.close)
+
+    async def _ended(
+        self, request: Request, end: Callable[[str, str], Awaitable[Answer]]
+    ) -> Response:
+        session_id = params.session_id(request)
+        content = await read_object(request, self._services.body_limit, optional=True)
         checked(NothingIn, content)
-        return answer(await self._services.sessions.close(TENANT, session_id))
+        return answer(await end(TENANT, session_id))
 
     async def verify(self, request: Request) -> Response:
         """Take what a person knows of a call in doubt."""
@@ -131,8 +135,9 @@ class VerbRoutes:
                 status=202,
                 answers=ReceiptOut,
                 body=MessageIn,
-                parameters=_WITH_KEY,
-                refuses=(404, 409),
+                parameters=_OF_ONE,
+                keeps=Keeps.ENDPOINT,
+                refuses=(404, 409, 429),
             ),
             Operation(
                 method="POST",
@@ -145,8 +150,9 @@ class VerbRoutes:
                 answers=SessionOut,
                 body=ResumeIn,
                 optional_body=True,
-                parameters=_WITH_KEY,
-                refuses=(404, 409),
+                parameters=_OF_ONE,
+                keeps=Keeps.ENDPOINT,
+                refuses=(404, 409, 429),
             ),
         )
 
@@ -163,7 +169,8 @@ class VerbRoutes:
                 answers=SessionOut,
                 body=NothingIn,
                 optional_body=True,
-                parameters=_WITH_KEY,
+                parameters=_OF_ONE,
+                keeps=Keeps.REPEATABLE,
                 refuses=(404, 409),
             ),
             Operation(
@@ -177,7 +184,8 @@ class VerbRoutes:
                 answers=SessionOut,
                 body=NothingIn,
                 optional_body=True,
-                parameters=_WITH_KEY,
+                parameters=_OF_ONE,
+                keeps=Keeps.REPEATABLE,
                 refuses=(404, 409),
             ),
         )
@@ -194,7 +202,7 @@ class VerbRoutes:
                 status=202,
                 answers=SessionOut,
                 body=ToolResultIn,
-                parameters=_WITH_KEY,
+                parameters=_OF_ONE,
                 refuses=(404, 409),
             ),
             Operation(
@@ -211,7 +219,7 @@ class VerbRoutes:
                 status=201,
                 answers=SessionOut,
                 body=ForkIn,
-                parameters=_WITH_KEY,
+                parameters=_OF_ONE,
                 refuses=(404, 409),
             ),
             Operation(
@@ -224,7 +232,8 @@ class VerbRoutes:
                 status=202,
                 answers=SessionOut,
                 body=VerificationIn,
-                parameters=_WITH_KEY,
+                parameters=_OF_ONE,
+                keeps=Keeps.ENDPOINT,
                 refuses=(404, 409),
             ),
         )
