@@ -14,6 +14,7 @@ from app.core.events import (
     ApprovalRequested,
     Choice,
     Event,
+    ModelAnswered,
     ToolFinished,
     ToolRef,
 )
@@ -30,7 +31,14 @@ from app.runtime.refusals import Conflict, FieldFault, Invalid, NotFound
 from app.runtime.sessions import Sessions, check_not_closing
 from app.runtime.views import from_rfc3339, pending_approvals, rfc3339
 
-_TYPES: Final = (ApprovalRequested.TYPE, ApprovalDecided.TYPE, ToolFinished.TYPE)
+_TYPES: Final = (
+    ModelAnswered.TYPE,
+    ApprovalRequested.TYPE,
+    ApprovalDecided.TYPE,
+    ToolFinished.TYPE,
+)
+_KINDS: Final = (PendingKind.APPROVAL, PendingKind.VERIFICATION)
+"""What a session may wait for first while an approval is open."""
 PENDING: Final = "pending"
 SUPERSEDED: Final = "superseded"
 _STATUS: Final = {
@@ -135,7 +143,7 @@ class Approvals:
         self, tenant: str, *, after: str | None, limit: int
     ) -> tuple[list[Approval], str | None]:
         """Return the approvals of up to `limit` waiting sessions, and the next page's cursor."""
-        rows = await self.store.pending(tenant, PendingKind.APPROVAL, after=after, limit=limit + 1)
+        rows = await self.store.pending(tenant, _KINDS, after=after, limit=limit + 1)
         found: list[Approval] = []
         for row in rows[:limit]:
             if row.inbox_drained:
@@ -163,8 +171,7 @@ class Approvals:
                 return earlier
             await check_not_closing(locked)
             key = self.sessions.key(locked.row)
-            if approval_id not in _waiting(locked.row, key):
-                raise _closed(SUPERSEDED)
+            await self._check_still_open(locked.row, key, approval_id)
             if await locked.deliver(inbox.approval(key, given)) is None:
                 message = "Somebody decided this approval already; nothing more can be decided."
                 raise Conflict(message, "approval-decided")
@@ -172,6 +179,24 @@ class Approvals:
             answer = await self.sessions.remembered(locked, attempt, 200, shown)
         await self.sessions.hub.nudge(approval.session_id)
         return answer
+
+    async def _check_still_open(
+        self, row: SessionRow, cipher: SessionCipher, approval_id: str
+    ) -> None:
+        """Let a decision pass under the lock of the row: the owner writes nothing meanwhile.
+
+        While another call of the step runs, what is open does not stand in the view.
+
+        Raises:
+            Conflict: when nothing can be decided any more.
+
+        """
+        if approval_id in _waiting(row, cipher):
+            return
+        told = {approval.id: approval.status for approval in await self.of_session(row)}
+        status = told.get(approval_id, SUPERSEDED)
+        if status != PENDING:
+            raise _closed(status)
 
     def _check_open(self, approval: Approval, decided: Decided) -> None:
         if approval.status != PENDING:
@@ -252,15 +277,18 @@ def approvals_in(session_id: str, events: Iterable[Event]) -> tuple[Approval, ..
     One whose call was closed without a decision (the turn was cancelled) is superseded.
     """
     found: dict[str, Approval] = {}
+    versions: dict[str, int] = {}
     for event in events:
         body = event.body
-        if isinstance(body, ApprovalRequested):
+        if isinstance(body, ModelAnswered):
+            versions = {call.call_id: call.version for call in body.tool_calls}
+        elif isinstance(body, ApprovalRequested):
             found[body.call_id] = Approval(
                 id=body.approval_id,
                 session_id=session_id,
                 call_id=body.call_id,
                 name=body.name,
-                version=0,
+                version=versions.get(body.call_id, 0),
                 arguments=body.arguments,
                 hash=body.hash,
                 requested_at_us=event.at_us,

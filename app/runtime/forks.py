@@ -194,7 +194,8 @@ class Forks:
 def _without_result(prefix: list[Event], call_id: str) -> list[Event]:
     """Take a call's result out of the step that the journal ends in; the others stay.
 
-    One that the model has answered to stays: `_result` then finds no open call.
+    What an equal call was given of it goes too. A result that the model has answered to stays:
+    `_result` then finds no open call.
     """
     answered = max(
         (n for n, e in enumerate(prefix) if isinstance(e.body, ModelAnswered)), default=0
@@ -203,7 +204,9 @@ def _without_result(prefix: list[Event], call_id: str) -> list[Event]:
         body = event.body
         if n > answered and isinstance(body, ToolFinished) and body.call_id == call_id:
             rest = takewhile(lambda e: not isinstance(e.body, PhaseEntered), prefix[n + 1 :])
-            return [*prefix[:n], *(replace(later, seq=later.seq - 1) for later in rest)]
+            kept = [e for e in rest if not isinstance(e.body, ToolFinished) or e.body.executed]
+            moved = (replace(e, seq=seq) for seq, e in enumerate(kept, start=event.seq))
+            return [*prefix[:n], *moved]
     return prefix
 
 

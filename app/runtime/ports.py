@@ -201,9 +201,9 @@ class SessionStore(Protocol):
         """Return rows, newest first, after the given id."""
 
     async def pending(
-        self, tenant: str, kind: PendingKind, *, after: str | None, limit: int
+        self, tenant: str, kinds: Sequence[PendingKind], *, after: str | None, limit: int
     ) -> list[SessionRow]:
-        """Return the rows of sessions that wait for this, newest first, after the given id."""
+        """Return the rows of sessions that wait for one of these, newest first, after the given id."""
 
     def locked(
         self, tenant: str, session_id: str

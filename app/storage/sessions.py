@@ -1,6 +1,6 @@
 """Sessions as rows, their inboxes, and what idempotency keys stand for."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -79,7 +79,7 @@ order by id desc limit $3
 # Few sessions wait for a person, and only they are in the index that this uses.
 _PENDING: Final = f"""
 select {SESSION_COLUMNS} from sessions s
-where tenant = $1 and pending_kind = $2 and ($3::text is null or id < $3)
+where tenant = $1 and pending_kind = any($2) and ($3::text is null or id < $3)
 order by id desc limit $4
 """  # noqa: S608 - made of constants of this room
 
@@ -239,10 +239,10 @@ class PostgresSessions:
         return [session_of(row) for row in rows]
 
     async def pending(
-        self, tenant: str, kind: PendingKind, *, after: str | None, limit: int
+        self, tenant: str, kinds: Sequence[PendingKind], *, after: str | None, limit: int
     ) -> list[SessionRow]:
-        """Return the rows of sessions that wait for this, newest first, after the given id."""
-        rows = await self._engine.rows(_PENDING, tenant, kind, after, limit)
+        """Return the rows of sessions that wait for one of these, newest first, after the given id."""
+        rows = await self._engine.rows(_PENDING, tenant, kinds, after, limit)
         return [session_of(row) for row in rows]
 
     @asynccontextmanager

@@ -9,6 +9,7 @@ import pytest
 
 from app.api.app import create_api
 from app.api.routing import Keeps, Operation
+from app.core.ids import approval_id
 from app.core.lifecycle import StopReason
 from app.runtime.idempotency import Attempt
 from tests.api.conftest import create
@@ -252,6 +253,17 @@ ENDPOINTS = {
         {"call_id": "t1_c1_1", "outcome": "happened"},
         {"call_id": "t1_c1_1", "outcome": "did_not_happen"},
     ),
+    "sendToolResult": (
+        "/v1/sessions/{handed}/tool_results",
+        {"call_id": "t1_c1_1", "output": 1},
+        {"call_id": "t1_c1_1", "output": 2},
+    ),
+    "forkSession": (
+        "/v1/sessions/{done}/fork",
+        {"at_seq": 1, "task": "a"},
+        {"at_seq": 1, "task": "b"},
+    ),
+    "decideApproval": ("/v1/approvals/{approval}", {"decision": "deny"}, {"decision": "approve"}),
 }
 """What keeps its key itself, with two different requests that are accepted."""
 
@@ -299,10 +311,14 @@ def test_whoever_keeps_its_key_itself_is_listed_here() -> None:
 async def test_whoever_keeps_its_key_itself_does(
     client: httpx2.AsyncClient, world: World, name: str
 ) -> None:
-    ids = {kind: await create(client) for kind in ("done", "stopped", "doubt")}
+    kinds = ("done", "stopped", "doubt", "handed", "asked")
+    ids = {kind: await create(client) for kind in kinds}
     await world.finish(ids["done"])
     await world.finish(ids["stopped"], reason=StopReason.MAX_STEPS)
     world.doubt(ids["doubt"], "t1_c1_1")
+    world.hand_over(ids["handed"], "t1_c1_1")
+    world.ask(ids["asked"], "t1_c1_1")
+    ids["approval"] = approval_id(ids["asked"], "t1_c1_1")
     template, body, other = ENDPOINTS[name]
     path = template.format(**ids)
     bad = await client.post(path, json=body, headers={"Idempotency-Key": '"'})

@@ -93,7 +93,7 @@ class FakeStore:
         return found[:limit]
 
     async def pending(
-        self, tenant: str, kind: PendingKind, *, after: str | None, limit: int
+        self, tenant: str, kinds: Sequence[PendingKind], *, after: str | None, limit: int
     ) -> list[SessionRow]:
         self._ask()
         found = [
@@ -101,7 +101,7 @@ class FakeStore:
             for key, row in sorted(self.rows.items(), reverse=True)
             if row.tenant == tenant and (after is None or key < after)
         ]
-        return [row for row in found if row.facts.pending_kind == kind][:limit]
+        return [row for row in found if row.facts.pending_kind in kinds][:limit]
 
     @asynccontextmanager
     async def locked(self, tenant: str, session_id: str) -> AsyncIterator["FakeLocked | None"]:

@@ -21,6 +21,7 @@ from app.core.events import (
     Usage,
 )
 from app.core.evolve import fold, place
+from app.core.ids import approval_id
 from app.core.lifecycle import Phase, StopReason, status_of
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
@@ -45,7 +46,7 @@ from app.runtime.refusals import FieldFault, Invalid
 from app.runtime.schedules import Schedules
 from app.runtime.sealing import DELTA_CONTEXT, VIEW_CONTEXT, Sealer
 from app.runtime.sessions import Sessions
-from app.runtime.views import facts_of, view_of
+from app.runtime.views import RESULT, facts_of, view_of
 from app.runtime.webhooks import Courier, Webhooks
 from app.storage.codec import JsonCodec
 from tests.fakes.api_ports import (
@@ -161,7 +162,7 @@ class World:
             trace_url=lambda _: None,
         )
 
-        past = Past(clock=self.clock, codec=Keeping(self), journal=self.store)
+        past = Past(clock=self.clock, codec=JsonCodec(), journal=self.store)
         self.audience = Audience(
             sessions=sessions, hub=self.hub, clock=self.clock, draining=self.draining
         )
@@ -308,9 +309,31 @@ class World:
 
     def doubt(self, session_id: str, call_id: str) -> None:
         """Let it wait for somebody to say whether a call happened."""
+        self.wait(session_id, {"kind": "verification", "calls": [{"call_id": call_id}]})
+
+    def hand_over(self, session_id: str, call_id: str) -> None:
+        """Let it wait for the client to carry a call out."""
+        calls = [{"call_id": call_id, "wants": RESULT}]
+        self.wait(session_id, {"kind": "client_tools", "calls": calls})
+
+    def ask(self, session_id: str, call_id: str) -> None:
+        """Let it wait for somebody to approve a call of `calculate`."""
+        approval = {
+            "id": approval_id(session_id, call_id),
+            "call_id": call_id,
+            "name": "calculate",
+            "version": 1,
+            "arguments": {"expression": "1+1"},
+            "hash": "h",
+            "requested_at": "2026-01-01T00:00:00.000000Z",
+            "expires_at": "2226-01-01T00:00:00.000000Z",
+        }
+        self.wait(session_id, {"kind": "approval", "approvals": [approval]})
+
+    def wait(self, session_id: str, pending: dict[str, object]) -> None:
+        """Let it wait for something."""
         row = self.store.rows[session_id]
-        facts = replace(row.facts, status="waiting", pending_kind="verification")
-        pending = {"kind": "verification", "calls": [{"call_id": call_id}]}
+        facts = replace(row.facts, status="waiting", pending_kind=str(pending["kind"]))
         view = PlainCipher().seal(json.dumps({"pending": pending}).encode(), VIEW_CONTEXT)
         self.store.rows[session_id] = replace(row, facts=facts, view=view, waking=False)
 

@@ -201,7 +201,7 @@ class MemoryStore:
 
     @statement
     def pending(
-        self, tenant: str, kind: PendingKind, *, after: str | None, limit: int
+        self, tenant: str, kinds: Sequence[PendingKind], *, after: str | None, limit: int
     ) -> list[SessionRow]:
         shown = [self._shown(self.rows[i]) for i in sorted(self.rows, reverse=True)]
         return [
@@ -209,7 +209,7 @@ class MemoryStore:
             for row in shown
             if row.tenant == tenant
             and (after is None or row.id < after)
-            and row.facts.pending_kind == kind
+            and row.facts.pending_kind in kinds
         ][:limit]
 
     @asynccontextmanager

@@ -193,3 +193,21 @@ async def test_approval_by_rule_and_nobody_elses_approvals(stacks: Stacks) -> No
         for approval in ("apr_unknown", "apr_0_t1_c1_1", f"apr_{little[4:]}_t1_c1_1"):
             problem = await scene.decide(approval, "approve", expect=404)
             assert problem["type"] == "/problems/approval-not-found"
+
+
+async def test_two_approvals_are_decided_one_after_the_other_while_the_first_runs(
+    stacks: Stacks,
+) -> None:
+    both = calls(tc("c1", "pay", args(amount=5)), tc("c2", "pay", args(amount=6)))
+    async with people(stacks, [both, text("done")], pay=ALWAYS) as scene:
+        hold = scene.tools.hold_before("pay")
+        session = await scene.client.create("pay twice")
+        first, second = (await scene.waiting(session, "approval"))["approvals"]
+        await scene.decide(first["id"], "approve")
+        await hold.reached()
+        decided = await scene.decide(second["id"], "approve", arguments={"amount": 7})
+        assert decided["changed_arguments"] == {"amount": 7}
+        await scene.decide(second["id"], "deny", expect=409)
+        hold.release()
+        await scene.client.reached(session, "completed")
+        assert Counter(scene.paid()) == Counter([5, 7])

@@ -7,7 +7,7 @@ from app.api import describing, params
 from app.api.answers import answer, as_json, page, to_json
 from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.routing import Operation
+from app.api.routing import Keeps, Operation
 from app.api.schemas import DecisionIn, checked
 from app.api.shapes import ApprovalList, ApprovalOut
 from app.core.events import Choice
@@ -96,7 +96,8 @@ class ApprovalRoutes:
                 tag="approvals",
                 answers=ApprovalOut,
                 body=DecisionIn,
-                parameters=(describing.APPROVAL_ID, describing.IDEMPOTENCY_KEY),
+                keeps=Keeps.ENDPOINT,
+                parameters=(describing.APPROVAL_ID,),
                 refuses=(404, 409),
             ),
         )

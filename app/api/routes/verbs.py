@@ -202,6 +202,7 @@ class VerbRoutes:
                 status=202,
                 answers=SessionOut,
                 body=ToolResultIn,
+                keeps=Keeps.ENDPOINT,
                 parameters=_OF_ONE,
                 refuses=(404, 409),
             ),
@@ -219,8 +220,9 @@ class VerbRoutes:
                 status=201,
                 answers=SessionOut,
                 body=ForkIn,
+                keeps=Keeps.ENDPOINT,
                 parameters=_OF_ONE,
-                refuses=(404, 409),
+                refuses=(404, 409, 429),
             ),
             Operation(
                 method="POST",
