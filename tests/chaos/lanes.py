@@ -94,7 +94,7 @@ class Lane:
             async with asyncio.timeout(CASE_S):
                 await run.run()
         except Exception as error:  # noqa: BLE001 - each case stands for itself
-            found.faults.append(_words(error))
+            found.faults.append(f"{_words(error)}{await run.where()}")
         finally:
             await run.close()
         found.seconds = clock.time() - began
@@ -239,6 +239,14 @@ class _Run:
         mine = [n for op, n in outside.effects.deliveries.items() if op.startswith(self._name)]
         found.again = sum(mine) - len(mine)
         found.asked_back = user.asked_back
+
+    async def where(self) -> str:
+        """Return how far the session came, for what went wrong."""
+        if self._user is None or not self._user.id:
+            return " (no session)"
+        journal = await self._lane.journal(self._user.id)
+        last = [event.body.TYPE for event in journal.events[-4:]]
+        return f" ({self._user.id}, {self._user.said}, {last}, {dict(journal.row)})"
 
     async def close(self) -> None:
         """End what is left when something went wrong."""
