@@ -162,7 +162,7 @@ class DecisionIn(Body):
     hash: Name | None = None
 
 
-class PromptIn(Body):
+class PinnedIn(Body):
     """A prompt at one of its versions."""
 
     name: Name
@@ -182,7 +182,7 @@ class ForkIn(Body):
     at_seq: Annotated[Whole, Field(ge=1)]
     task: Text | None = None
     model: Name | None = None
-    prompts: Annotated[dict[Name, PromptIn], Field(max_length=16)] | None = None
+    prompts: Annotated[dict[Name, PinnedIn], Field(max_length=16)] | None = None
     tool_result: GivenResultIn | None = None
 
 
