@@ -155,6 +155,7 @@ class Driver:
         while self._inputs:
             self._take(self._inputs.popleft())
         self._ring()
+        self._cut()
         if not await self._save():
             return False
         if self._look or self._inputs:
@@ -261,11 +262,16 @@ class Driver:
                     self.session_id, self._sealer.snapshot(after)
                 )
 
+    def _cut(self) -> None:
+        """Cut what is owed no longer, before that is written: it must not reach anybody now."""
+        if self._tasks:
+            wanted = {effect.key: effect for effect in owed(self._state)}
+            for key in [k for k in self._tasks if k not in wanted or self._idles(wanted[k])]:
+                self._tasks.pop(key).cancel()
+
     async def _perform(self, group: asyncio.TaskGroup) -> bool:
-        """Cut what is owed no longer, begin what is owed and not begun; False: no longer ours."""
+        """Begin what is owed and not begun; return whether the session is still ours."""
         wanted = {effect.key: effect for effect in owed(self._state)}
-        for key in [key for key in self._tasks if key not in wanted or self._idles(wanted[key])]:
-            self._tasks.pop(key).cancel()
         new = [e for key, e in wanted.items() if key not in self._tasks and self._may_begin(e)]
         if new and not self._hold.fresh() and not await self._still_ours():
             return False

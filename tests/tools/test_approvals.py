@@ -123,9 +123,9 @@ def test_a_rule_that_cannot_work_is_refused(said: Json, pointer: str, part: str)
 
 
 def test_a_rule_over_what_is_no_parameter_is_warned_of() -> None:
-    found = warnings(pay(approval={"when": "args.amnt > 1 && args.to.size() > 3"}))
+    found = warnings(pay(approval={"when": "args.amountt > 1 && args.to.size() > 3"}))
     assert found == [
-        "/approval/when: 'args.amout' is no parameter of this tool; did you mean 'args.amount'?"
+        "/approval/when: 'args.amountt' is no parameter of this tool; did you mean 'args.amount'?"
     ]
 
 
