@@ -3,7 +3,7 @@
 from app.api.params import DEFAULT_LIMIT, MOST_LIMIT
 from app.api.routing import Document
 from app.core.lifecycle import Status
-from app.runtime.webhooks import DeliveryStatus
+from app.runtime.side.webhooks import DeliveryStatus
 
 
 def _parameter(where: str, name: str, schema: Document, text: str) -> Document:

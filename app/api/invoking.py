@@ -10,8 +10,8 @@ from app.core.events import EffectClass, Limits, Outcome
 from app.core.faults import Fault, FaultClass, FaultKind, classify
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import ToolFailure
-from app.runtime.exchange import ToolRequest
-from app.runtime.idempotency import Answer
+from app.runtime.ports.tools import ToolRequest
+from app.runtime.sessions.idempotency import Answer
 
 _TIMEOUT_S: Final = Limits().tool_timeout_s
 _NO_VALUE: Final = object()

@@ -24,7 +24,7 @@ from app.api.body import canonical, check_type, decode, read_raw
 from app.api.deps import TENANT, ApiServices
 from app.api.remembering import remembered
 from app.api.routing import Endpoint, Keeps, Operation
-from app.runtime.idempotency import Answer, Attempt
+from app.runtime.sessions.idempotency import Answer, Attempt
 
 HEADER: Final = b"idempotency-key"
 _IN_FLIGHT: Final = 409

@@ -1,8 +1,8 @@
 """Content of sessions, for those who may read it."""
 
-from app.runtime.ports import SessionCipher
+from app.runtime.ports.keys import SessionCipher
 from app.runtime.refusals import Conflict
-from app.runtime.sessions import Opened
+from app.runtime.sessions.verbs import Opened
 
 
 def cipher_of(found: Opened) -> SessionCipher:

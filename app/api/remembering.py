@@ -14,9 +14,9 @@ from typing import Final
 
 from app.api import problems
 from app.api.deps import ApiServices
-from app.runtime.idempotency import Answer, Attempt
-from app.runtime.records import Remember
-from app.runtime.sessions import SETTLE_S
+from app.runtime.ports.sessions import Remember
+from app.runtime.sessions.idempotency import Answer, Attempt
+from app.runtime.sessions.verbs import SETTLE_S
 
 _SLACK_S: Final = 10.0
 

@@ -10,9 +10,9 @@ from app.api.schemas import Body, MessageIn, Name, SessionIn, Text
 from app.api.shapes import Json, ReceiptOut, SessionOut, Shape, Time
 from app.core.events import Policy
 from app.runtime.refusals import FieldFault, Invalid, NotSupported
-from app.runtime.schedule_records import Run, ScheduleRow, Spoken, Target, shown_target
-from app.runtime.schedules import Asked
-from app.runtime.timing import Missed, TimingError, read_timing
+from app.runtime.side.schedule_records import Run, ScheduleRow, Spoken, Target, shown_target
+from app.runtime.side.schedules import Asked
+from app.runtime.side.timing import Missed, TimingError, read_timing
 from app.runtime.views import rfc3339
 
 

@@ -13,8 +13,8 @@ from pydantic import (
 )
 
 from app.api.pointers import pointer_within
-from app.runtime.creation import Wanted
 from app.runtime.refusals import FieldFault, Invalid, NotSupported
+from app.runtime.sessions.creation import Wanted
 
 _MOST_SECONDS: Final = 7 * 24 * 3600
 _MOST_TEXT: Final = 1_000_000

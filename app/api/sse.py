@@ -17,9 +17,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.api import problems
 from app.api.places import Places
-from app.runtime.audience import Seat
 from app.runtime.errors import PortError, StoreUnavailable
-from app.runtime.frames import Frame
+from app.runtime.sessions.audience import Seat
+from app.runtime.streams.frames import Frame
 
 RETRY: Final = b"retry: 2000\n\n"
 PING: Final = b": ping\n\n"

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from app.api.schemas import Body
 from app.api.shapes import Shape, Time
+from app.runtime.side.webhooks import DeliveryStatus, Webhook, WebhookDelivery, WebhookSpec
 from app.runtime.views import rfc3339
-from app.runtime.webhooks import DeliveryStatus, Webhook, WebhookDelivery, WebhookSpec
 
 EventName = Literal[
     "turn.ended",

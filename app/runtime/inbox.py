@@ -17,8 +17,8 @@ from app.core.inputs import (
     Told,
     Verified,
 )
-from app.runtime.ports import SessionCipher
-from app.runtime.records import Delivery, InboxKind, InboxRow
+from app.runtime.ports.keys import SessionCipher
+from app.runtime.ports.sessions import Delivery, InboxKind, InboxRow
 from app.runtime.sealing import INBOX_CONTEXT
 
 Content = dict[str, Any]  # decoded JSON: what an API process of this or an older release wrote

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.core.events import Event
-from app.runtime.ports import Clock, Codec, JournalStore, SessionCipher
+from app.runtime.ports.journal import JournalStore
+from app.runtime.ports.keys import Codec, SessionCipher
+from app.runtime.ports.process import Clock
 from app.runtime.sealing import Sealer
 
 PAGE: Final = 256

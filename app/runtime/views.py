@@ -12,8 +12,9 @@ from app.core.faults import Fault
 from app.core.lifecycle import ALIVE, Status
 from app.core.plan import owed
 from app.core.state import OpenApproval, OpenCall, Pending, State
-from app.runtime.ports import SessionCipher
-from app.runtime.records import Facts, SessionRow
+from app.runtime.ports.journal import Facts
+from app.runtime.ports.keys import SessionCipher
+from app.runtime.ports.sessions import SessionRow
 from app.runtime.sealing import METADATA_CONTEXT, VIEW_CONTEXT
 
 RESULT: Final = "result"

@@ -3,15 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.runtime.records import (
-    Append,
-    Appended,
-    Fate,
-    HeadInfo,
-    SealedEvent,
-    Snapshot,
-)
-from app.runtime.webhooks import EVENTS as WEBHOOK_EVENTS
+from app.runtime.ports.journal import Append, Appended, Fate, HeadInfo, SealedEvent, Snapshot
+from app.runtime.side.webhooks import EVENTS as WEBHOOK_EVENTS
 from app.storage.engine import Engine
 from app.storage.sql import (
     EVENT_COLUMNS,

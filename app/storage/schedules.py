@@ -10,9 +10,9 @@ from typing import Final
 
 import asyncpg
 
-from app.runtime.records import Remember
-from app.runtime.schedule_records import MOST_RUNS, Outcome, Run, ScheduleRow, Seen
-from app.runtime.timing import Missed, Timing
+from app.runtime.ports.sessions import Remember
+from app.runtime.side.schedule_records import MOST_RUNS, Outcome, Run, ScheduleRow, Seen
+from app.runtime.side.timing import Missed, Timing
 from app.storage.engine import Engine
 from app.storage.times import maybe_time, maybe_us, to_time, to_us
 

@@ -8,8 +8,7 @@ import asyncpg
 
 from app.core.lifecycle import PendingKind
 from app.runtime.errors import KeyTaken, StoreRefused
-from app.runtime.idempotency import GONE
-from app.runtime.records import (
+from app.runtime.ports.sessions import (
     Delivery,
     InboxKind,
     InboxRow,
@@ -18,6 +17,7 @@ from app.runtime.records import (
     Remembered,
     SessionRow,
 )
+from app.runtime.sessions.idempotency import GONE
 from app.storage.engine import Engine
 from app.storage.sql import (
     EVENT_COLUMNS,

@@ -5,7 +5,9 @@ from typing import Final
 
 from asyncpg import Record
 
-from app.runtime.records import Facts, SealedEvent, SessionRow, WrappedKey
+from app.runtime.ports.journal import Facts, SealedEvent
+from app.runtime.ports.keys import WrappedKey
+from app.runtime.ports.sessions import SessionRow
 from app.storage.times import maybe_time, maybe_us, to_time, to_us
 
 JOURNAL_V: Final = 2

@@ -11,7 +11,7 @@ from app.api.app import create_api
 from app.api.routing import Keeps, Operation
 from app.core.ids import approval_id
 from app.core.lifecycle import StopReason
-from app.runtime.idempotency import Attempt
+from app.runtime.sessions.idempotency import Attempt
 from tests.api.conftest import create
 from tests.fakes.api_world import World
 from tests.waiting import until

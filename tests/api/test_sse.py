@@ -9,7 +9,7 @@ from starlette.types import Message
 from app.api import sse
 from app.api.places import Places
 from app.api.sse import EventStream, Outbox
-from app.runtime.frames import PING, Frame
+from app.runtime.streams.frames import PING, Frame
 from tests.waiting import until
 
 

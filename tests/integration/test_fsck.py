@@ -10,7 +10,7 @@ import asyncpg
 import httpx2
 import pytest
 
-from app.runtime.records import WrappedKey
+from app.runtime.ports.keys import WrappedKey
 from app.runtime.sealing import Sealer
 from app.storage.codec import JsonCodec
 from app.storage.engine import Engine

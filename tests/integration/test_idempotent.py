@@ -5,7 +5,7 @@ import asyncio
 import httpx2
 import pytest
 
-from app.runtime.idempotency import Attempt
+from app.runtime.sessions.idempotency import Attempt
 from app.storage.engine import Engine
 from app.storage.keys import MasterKeys
 from app.storage.sessions import PostgresSessions

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from app.core.events import Policy
-from app.runtime.creation import Wanted
 from app.runtime.errors import StoreUnavailable
-from app.runtime.forks import ForkWanted
-from app.runtime.idempotency import Answer, Attempt
 from app.runtime.refusals import KeyInFlight, NoWorker, Refused
+from app.runtime.sessions.creation import Wanted
+from app.runtime.sessions.forks import ForkWanted
+from app.runtime.sessions.idempotency import Answer, Attempt
 from tests.simulation.cluster import ApiProcess, Cluster
 from tests.simulation.loop import SimTask
 from tests.simulation.tapes import Tape

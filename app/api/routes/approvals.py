@@ -11,8 +11,8 @@ from app.api.routing import Keeps, Operation
 from app.api.schemas import DecisionIn, checked
 from app.api.shapes import ApprovalList, ApprovalOut
 from app.core.events import Choice
-from app.runtime.approvals import Decided
-from app.runtime.idempotency import Attempt
+from app.runtime.sessions.approvals import Decided
+from app.runtime.sessions.idempotency import Attempt
 
 
 class ApprovalRoutes:

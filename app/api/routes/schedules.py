@@ -23,9 +23,9 @@ from app.api.schedule_shapes import (
 )
 from app.api.schemas import NothingIn, checked
 from app.runtime.errors import KeyMissing, Tampered
-from app.runtime.idempotency import Answer, Attempt
-from app.runtime.schedule_records import MOST_RUNS, ScheduleRow, Target, open_target
-from app.runtime.schedules import Asked
+from app.runtime.sessions.idempotency import Answer, Attempt
+from app.runtime.side.schedule_records import MOST_RUNS, ScheduleRow, Target, open_target
+from app.runtime.side.schedules import Asked
 
 _PATH = "/v1/schedules/{id}"
 

@@ -19,8 +19,8 @@ from app.api.shapes import SessionList, SessionOut
 from app.api.sse import EventStream
 from app.api.waiting import unless_draining
 from app.core.lifecycle import Status
-from app.runtime.idempotency import Answer, Attempt
-from app.runtime.sessions import Opened
+from app.runtime.sessions.idempotency import Answer, Attempt
+from app.runtime.sessions.verbs import Opened
 from app.runtime.views import session_json
 
 _STATUSES: Final = frozenset(status.value for status in Status)

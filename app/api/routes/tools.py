@@ -18,8 +18,8 @@ from app.api.routing import Keeps, Operation
 from app.api.schemas import InvokeIn, checked
 from app.api.shapes import InvokedOut, ToolChangeIn, ToolIn, ToolList, ToolOut, ToolSaved
 from app.core.toolbox import ToolKind, ToolSpec
-from app.runtime.idempotency import Answer
 from app.runtime.refusals import Conflict, NotFound
+from app.runtime.sessions.idempotency import Answer
 
 _INVOKE: Final = (
     "Really sends, also where a session would ask for approval: whoever calls this agrees to the "

@@ -22,9 +22,9 @@ from app.api.schemas import (
 )
 from app.api.shapes import ReceiptOut, SessionOut
 from app.core.events import Policy
-from app.runtime.answers import ClientResult
-from app.runtime.forks import ForkWanted
-from app.runtime.idempotency import Answer, Attempt
+from app.runtime.sessions.answers import ClientResult
+from app.runtime.sessions.forks import ForkWanted
+from app.runtime.sessions.idempotency import Answer, Attempt
 
 _OF_ONE = (describing.SESSION_ID,)
 

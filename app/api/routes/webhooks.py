@@ -26,7 +26,7 @@ from app.api.webhook_shapes import (
     webhook_json,
 )
 from app.runtime.refusals import NotFound
-from app.runtime.webhooks import DeliveryStatus, Webhooks
+from app.runtime.side.webhooks import DeliveryStatus, Webhooks
 
 _PATH: Final = "/v1/webhooks/{id}"
 _ID: Final = re.compile(r"whk_[0-9a-z]{26}")
