@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from app.api.places import Places
+from app.api.streams.places import Places
 from app.core.toolbox import ToolSpec
 from app.runtime.catalog import Catalog
 from app.runtime.explaining.inquiry import Inquiry

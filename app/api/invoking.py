@@ -3,8 +3,8 @@
 import json
 from typing import Final
 
-from app.api.answers import to_json
 from app.api.deps import TENANT, ApiServices
+from app.api.wire.answers import to_json
 from app.core import ids
 from app.core.events import EffectClass, Limits, Outcome
 from app.core.faults import Fault, FaultClass, FaultKind, classify

@@ -18,12 +18,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive
 
-from app.api import describing, params
-from app.api.answers import answer
-from app.api.body import canonical, check_type, decode, read_raw
 from app.api.deps import TENANT, ApiServices
 from app.api.remembering import remembered
-from app.api.routing import Endpoint, Keeps, Operation
+from app.api.wire import describing, params
+from app.api.wire.answers import answer
+from app.api.wire.body import canonical, check_type, decode, read_raw
+from app.api.wire.routing import Endpoint, Keeps, Operation
 from app.runtime.sessions.idempotency import Answer, Attempt
 
 HEADER: Final = b"idempotency-key"

@@ -12,8 +12,8 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
-from app.api import problems
 from app.api.deps import ApiServices
+from app.api.wire import problems
 from app.runtime.ports.sessions import Remember
 from app.runtime.sessions.idempotency import Answer, Attempt
 from app.runtime.sessions.verbs import SETTLE_S

@@ -7,7 +7,7 @@ from app import __version__
 from app.api.app import Application, create_app
 from app.api.deps import ApiServices, Auth
 from app.api.health import Probes
-from app.api.places import Places
+from app.api.streams.places import Places
 from app.bootstrap.edges import parse_tool
 from app.bootstrap.parts import Parts
 from app.runtime.explaining.checkup import Checkup

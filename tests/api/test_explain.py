@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from app.api.explanations import ChainList, ExplanationOut, ReplayOut, RequestOut, StateOut
+from app.api.shapes.explaining import ChainList, ExplanationOut, ReplayOut, RequestOut, StateOut
 from app.core.events import ModelRequested, PhaseEntered, PromptRef, Purpose
 from app.core.lifecycle import Phase
 from app.runtime.errors import KeyMissing, Tampered

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from app.api.app import create_api
-from app.api.routing import Keeps, Operation
+from app.api.wire.routing import Keeps, Operation
 from app.core.ids import approval_id
 from app.core.lifecycle import StopReason
 from app.runtime.sessions.idempotency import Attempt

@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from app.api.webhook_shapes import DeliveryOut, TriedOut, WebhookOut, WebhookSecretOut
+from app.api.shapes.webhooks import DeliveryOut, TriedOut, WebhookOut, WebhookSecretOut
 from app.runtime.side.webhooks import EVENTS, DeliveryStatus, Posted, WebhookDelivery
 from tests.fakes.api_world import World
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing_extensions import override
 
 from app.api.deps import ApiServices, Auth, ParsedTool
-from app.api.places import Places
+from app.api.streams.places import Places
 from app.core.events import (
     Body,
     Event,

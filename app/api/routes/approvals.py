@@ -3,13 +3,13 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import answer, as_json, page, to_json
-from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.routing import Keeps, Operation
-from app.api.schemas import DecisionIn, checked
-from app.api.shapes import ApprovalList, ApprovalOut
+from app.api.shapes.bodies import DecisionIn, checked
+from app.api.shapes.sessions import ApprovalList, ApprovalOut
+from app.api.wire import describing, params
+from app.api.wire.answers import answer, as_json, page, to_json
+from app.api.wire.body import canonical, read_object
+from app.api.wire.routing import Keeps, Operation
 from app.core.events import Choice
 from app.runtime.sessions.approvals import Decided
 from app.runtime.sessions.idempotency import Attempt

@@ -3,19 +3,13 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import as_json
-from app.api.body import read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.explanations import (
-    ChainList,
-    ExplanationOut,
-    ReplayOut,
-    RequestOut,
-    StateOut,
-)
-from app.api.routing import Operation
-from app.api.schemas import NothingIn, checked
+from app.api.shapes.bodies import NothingIn, checked
+from app.api.shapes.explaining import ChainList, ExplanationOut, ReplayOut, RequestOut, StateOut
+from app.api.wire import describing, params
+from app.api.wire.answers import as_json
+from app.api.wire.body import read_object
+from app.api.wire.routing import Operation
 
 
 class ExplainRoutes:

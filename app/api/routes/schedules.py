@@ -7,12 +7,9 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import answer, as_json, to_json
-from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.routing import Keeps, Operation
-from app.api.schedule_shapes import (
+from app.api.shapes.bodies import NothingIn, checked
+from app.api.shapes.schedules import (
     FiredOut,
     RunList,
     ScheduleIn,
@@ -21,7 +18,10 @@ from app.api.schedule_shapes import (
     run_json,
     schedule_json,
 )
-from app.api.schemas import NothingIn, checked
+from app.api.wire import describing, params
+from app.api.wire.answers import answer, as_json, to_json
+from app.api.wire.body import canonical, read_object
+from app.api.wire.routing import Keeps, Operation
 from app.runtime.errors import KeyMissing, Tampered
 from app.runtime.sessions.idempotency import Answer, Attempt
 from app.runtime.side.schedule_records import MOST_RUNS, ScheduleRow, Target, open_target

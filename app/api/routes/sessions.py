@@ -8,16 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from app.api import describing, params
-from app.api.answers import answer, as_json, page, to_json
-from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
 from app.api.opening import cipher_of
-from app.api.routing import Keeps, Operation
-from app.api.schemas import SessionIn, checked
-from app.api.shapes import SessionList, SessionOut
-from app.api.sse import EventStream
-from app.api.waiting import unless_draining
+from app.api.shapes.bodies import SessionIn, checked
+from app.api.shapes.sessions import SessionList, SessionOut
+from app.api.streams.sse import EventStream
+from app.api.streams.waiting import unless_draining
+from app.api.wire import describing, params
+from app.api.wire.answers import answer, as_json, page, to_json
+from app.api.wire.body import canonical, read_object
+from app.api.wire.routing import Keeps, Operation
 from app.core.lifecycle import Status
 from app.runtime.sessions.idempotency import Answer, Attempt
 from app.runtime.sessions.verbs import Opened

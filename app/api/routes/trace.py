@@ -7,13 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from app.api import describing, params
-from app.api.answers import page, to_json
 from app.api.deps import TENANT, ApiServices
 from app.api.opening import cipher_of
-from app.api.routing import EventStreamResponse, Operation
-from app.api.shapes import EventList
-from app.api.sse import EventStream
+from app.api.shapes.sessions import EventList
+from app.api.streams.sse import EventStream
+from app.api.wire import describing, params
+from app.api.wire.answers import page, to_json
+from app.api.wire.routing import EventStreamResponse, Operation
 from app.core.lifecycle import ALIVE, Status
 from app.runtime.sealing import event_context
 

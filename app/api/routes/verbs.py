@@ -6,12 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import answer
-from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.routing import Keeps, Operation
-from app.api.schemas import (
+from app.api.shapes.bodies import (
     ForkIn,
     MessageIn,
     NothingIn,
@@ -20,7 +16,11 @@ from app.api.schemas import (
     VerificationIn,
     checked,
 )
-from app.api.shapes import ReceiptOut, SessionOut
+from app.api.shapes.sessions import ReceiptOut, SessionOut
+from app.api.wire import describing, params
+from app.api.wire.answers import answer
+from app.api.wire.body import canonical, read_object
+from app.api.wire.routing import Keeps, Operation
 from app.core.events import Policy
 from app.runtime.sessions.answers import ClientResult
 from app.runtime.sessions.forks import ForkWanted

@@ -7,14 +7,9 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import as_json
-from app.api.body import clean_text, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.problems import bad_parameter
-from app.api.routing import Operation
-from app.api.schemas import NothingIn, checked
-from app.api.webhook_shapes import (
+from app.api.shapes.bodies import NothingIn, checked
+from app.api.shapes.webhooks import (
     DeliveryList,
     DeliveryOut,
     TriedOut,
@@ -25,6 +20,11 @@ from app.api.webhook_shapes import (
     delivery_json,
     webhook_json,
 )
+from app.api.wire import describing, params
+from app.api.wire.answers import as_json
+from app.api.wire.body import clean_text, read_object
+from app.api.wire.problems import bad_parameter
+from app.api.wire.routing import Operation
 from app.runtime.refusals import NotFound
 from app.runtime.side.webhooks import DeliveryStatus, Webhooks
 

@@ -1,10 +1,11 @@
-"""The shapes of what explains sessions; `app.api.shapes` has the others."""
+"""What explains sessions, as clients receive it."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from app.api.shapes import Json, Shape, Time, UsageOut
+from app.api.shapes.common import Json, Shape, Time
+from app.api.shapes.sessions import UsageOut
 from app.core.lifecycle import Phase, Status
 
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api import problems
-from app.api.places import Places
+from app.api.streams.places import Places
+from app.api.wire import problems
 from app.runtime.errors import PortError, StoreUnavailable
 from app.runtime.sessions.audience import Seat
 from app.runtime.streams.frames import Frame

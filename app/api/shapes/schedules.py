@@ -6,8 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, RootModel, model_validator
 
-from app.api.schemas import Body, MessageIn, Name, SessionIn, Text
-from app.api.shapes import Json, ReceiptOut, SessionOut, Shape, Time
+from app.api.shapes.bodies import Body, MessageIn, Name, SessionIn, Text
+from app.api.shapes.common import Json, Shape, Time
+from app.api.shapes.sessions import ReceiptOut, SessionOut
 from app.core.events import Policy
 from app.runtime.refusals import FieldFault, Invalid, NotSupported
 from app.runtime.side.schedule_records import Run, ScheduleRow, Spoken, Target, shown_target

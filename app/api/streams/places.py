@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
-from app.api.problems import HttpProblem
+from app.api.wire.problems import HttpProblem
 
 
 class Places:

@@ -5,8 +5,8 @@ from typing import Final
 
 from starlette.requests import Request
 
-from app.api.body import clean_text
-from app.api.problems import bad_parameter
+from app.api.wire.body import clean_text
+from app.api.wire.problems import bad_parameter
 from app.runtime.refusals import NotFound
 
 DEFAULT_LIMIT: Final = 50

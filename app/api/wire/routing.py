@@ -20,8 +20,8 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import override
 
-from app.api.problems import MEDIA_TYPE
-from app.api.shapes import Problem
+from app.api.shapes.common import Problem
+from app.api.wire.problems import MEDIA_TYPE
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 Document = dict[str, object]

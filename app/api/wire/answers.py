@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from starlette.responses import Response
 
-from app.api.problems import MEDIA_TYPE
+from app.api.wire.problems import MEDIA_TYPE
 from app.runtime.sessions.idempotency import Answer
 
 JSON = "application/json"

@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from app.api.pointers import pointer
-from app.api.problems import HttpProblem
+from app.api.wire.problems import HttpProblem
 from app.runtime.refusals import FieldFault, Invalid
 
 MOST_DEPTH: Final = 100

@@ -1,7 +1,7 @@
 """The parameters that several operations share, as the document has them."""
 
-from app.api.params import DEFAULT_LIMIT, MOST_LIMIT
-from app.api.routing import Document
+from app.api.wire.params import DEFAULT_LIMIT, MOST_LIMIT
+from app.api.wire.routing import Document
 from app.core.lifecycle import Status
 from app.runtime.side.webhooks import DeliveryStatus
 

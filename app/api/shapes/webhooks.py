@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from app.api.schemas import Body
-from app.api.shapes import Shape, Time
+from app.api.shapes.bodies import Body
+from app.api.shapes.common import Shape, Time
 from app.runtime.side.webhooks import DeliveryStatus, Webhook, WebhookDelivery, WebhookSpec
 from app.runtime.views import rfc3339
 
