@@ -23,14 +23,12 @@ _SLACK_S: Final = 10.0
 
 async def remembered(
     services: ApiServices,
-    attempt: Attempt | None,
+    attempt: Attempt,
     work: Callable[[], Awaitable[Answer]],
     *,
     repeatable: bool = False,
 ) -> Answer:
     """Do the work once for its key; `repeatable` says that doing it again does no harm."""
-    if attempt is None:
-        return await work()
     mark = attempt.record(services.keyring, 0, b"", None)
     found = await services.store.begin_remembering(mark)
     if found is not None and not (

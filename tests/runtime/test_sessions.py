@@ -27,9 +27,7 @@ from tests.runtime.world import LEASE_S, TENANT, World
 
 
 def attempt(key: str, route: str = "POST /v1", body: bytes = b"{}") -> Attempt:
-    made = Attempt.of(TENANT, key, route, body)
-    assert made is not None
-    return made
+    return Attempt.of(TENANT, key, route, body)
 
 
 async def in_status(world: World, status: Status, **facts: object) -> str:

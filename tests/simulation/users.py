@@ -109,7 +109,7 @@ class User:
             group.create_task(once())
         return len(taken)
 
-    def attempt(self, what: str) -> tuple[str, Attempt | None]:
+    def attempt(self, what: str) -> tuple[str, Attempt]:
         """Return a text that nobody else says, and the request under a key of its own."""
         self.said += 1
         text = f"u{self.number} {what} {self.said}"

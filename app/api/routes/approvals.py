@@ -4,15 +4,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.deps import TENANT, ApiServices
+from app.api.keyed import attempted
 from app.api.shapes.bodies import DecisionIn, checked
 from app.api.shapes.sessions import ApprovalList, ApprovalOut
 from app.api.wire import describing, params
 from app.api.wire.answers import answer, as_json, page, to_json
-from app.api.wire.body import canonical, read_object
 from app.api.wire.routing import Keeps, Operation
 from app.core.events import Choice
 from app.runtime.sessions.approvals import Decided
-from app.runtime.sessions.idempotency import Attempt
 
 
 class ApprovalRoutes:
@@ -43,13 +42,8 @@ class ApprovalRoutes:
     async def decide(self, request: Request) -> Response:
         """Take a decision."""
         approval_id = params.approval_id(request)
-        key = params.idempotency_key(request)
-        content = await read_object(request, self._services.body_limit)
+        attempt, content = await attempted(request, self._services)
         body = checked(DecisionIn, content)
-        attempt = None
-        if key is not None:
-            route = f"{request.method} {request.scope['path']}"
-            attempt = Attempt.of(TENANT, key, route, canonical(content))
         decided = Decided(
             choice=Choice(body.decision),
             message=body.message,

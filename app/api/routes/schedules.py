@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.deps import TENANT, ApiServices
+from app.api.keyed import attempted
 from app.api.shapes.bodies import NothingIn, checked
 from app.api.shapes.schedules import (
     FiredOut,
@@ -20,10 +21,10 @@ from app.api.shapes.schedules import (
 )
 from app.api.wire import describing, params
 from app.api.wire.answers import answer, as_json, to_json
-from app.api.wire.body import canonical, read_object
+from app.api.wire.body import read_object
 from app.api.wire.routing import Keeps, Operation
 from app.runtime.errors import KeyMissing, Tampered
-from app.runtime.sessions.idempotency import Answer, Attempt
+from app.runtime.sessions.idempotency import Answer
 from app.runtime.side.schedule_records import MOST_RUNS, ScheduleRow, Target, open_target
 from app.runtime.side.schedules import Asked
 
@@ -91,10 +92,8 @@ class ScheduleRoutes:
     async def fire(self, request: Request) -> Response:
         """Do now what the schedule does."""
         schedule_id = params.schedule_id(request)
-        key = params.idempotency_key(request)
-        content = await read_object(request, self._services.body_limit, optional=True)
+        attempt, content = await attempted(request, self._services, optional=True)
         checked(NothingIn, content)
-        attempt = Attempt.of(TENANT, key, f"POST {request.scope['path']}", canonical(content))
         return answer(await self._services.schedules.fire(TENANT, schedule_id, attempt))
 
     async def runs(self, request: Request) -> Response:

@@ -9,17 +9,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from app.api.deps import TENANT, ApiServices
-from app.api.opening import cipher_of
+from app.api.keyed import attempted
 from app.api.shapes.bodies import SessionIn, checked
 from app.api.shapes.sessions import SessionList, SessionOut
 from app.api.streams.sse import EventStream
 from app.api.streams.waiting import unless_draining
 from app.api.wire import describing, params
 from app.api.wire.answers import answer, as_json, page, to_json
-from app.api.wire.body import canonical, read_object
 from app.api.wire.routing import Keeps, Operation
 from app.core.lifecycle import Status
-from app.runtime.sessions.idempotency import Answer, Attempt
+from app.runtime.sessions.idempotency import Answer
 from app.runtime.sessions.verbs import Opened
 from app.runtime.views import session_json
 
@@ -36,16 +35,12 @@ class SessionRoutes:
 
     async def create(self, request: Request) -> ASGIApp:
         """Create a session; wait for it or stream it when asked to."""
-        key = params.idempotency_key(request)
         if params.wants_stream(request):
             self._services.places.check()  # a session that nobody can be shown is not begun
-        content = await read_object(request, self._services.body_limit)
+        attempt, content = await attempted(request, self._services)
         body = checked(SessionIn, content)
         body.check_built()
         wanted = body.wanted(params.traceparent(request))
-        attempt = None
-        if key is not None:
-            attempt = Attempt.of(TENANT, key, "POST /v1/sessions", canonical(content))
         made = await self._services.creation.create(TENANT, wanted, attempt)
         session_id = made.session_id or str(json.loads(made.body)["id"])
         if params.wants_stream(request):
@@ -57,7 +52,7 @@ class SessionRoutes:
 
     async def _stream_new(self, request: Request, session_id: str) -> EventStream:
         found = await self._services.sessions.get(TENANT, session_id)
-        frames = self._services.follower.follow(session_id, cipher_of(found), 0)
+        frames = self._services.follower.follow(session_id, found.content, 0)
         return EventStream(
             frames,
             draining=self._services.draining,

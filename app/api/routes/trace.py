@@ -8,7 +8,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from app.api.deps import TENANT, ApiServices
-from app.api.opening import cipher_of
 from app.api.shapes.sessions import EventList
 from app.api.streams.sse import EventStream
 from app.api.wire import describing, params
@@ -35,7 +34,7 @@ class TraceRoutes:
         session_id = params.session_id(request)
         limit, after = params.limit(request), params.after_seq(request) or 0
         found = await self._services.sessions.get(TENANT, session_id)
-        cipher = cipher_of(found)
+        cipher = found.content
         sealed = await self._services.journal.read(session_id, after, limit, PAGE_BYTES)
         shown = [cipher.open(event.payload, event_context(event.seq)) for event in sealed]
         last = sealed[-1].seq if sealed else after
@@ -54,9 +53,7 @@ class TraceRoutes:
         forever = forever and row.status is not Status.CLOSED
         if after >= row.head and not forever and row.status not in ALIVE:
             return Response(status_code=HTTPStatus.NO_CONTENT)
-        frames = self._services.follower.follow(
-            session_id, cipher_of(found), after, forever=forever
-        )
+        frames = self._services.follower.follow(session_id, found.content, after, forever=forever)
         return EventStream(
             frames,
             draining=self._services.draining,

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.deps import TENANT, ApiServices
+from app.api.keyed import attempted
 from app.api.shapes.bodies import (
     ForkIn,
     MessageIn,
@@ -19,7 +20,7 @@ from app.api.shapes.bodies import (
 from app.api.shapes.sessions import ReceiptOut, SessionOut
 from app.api.wire import describing, params
 from app.api.wire.answers import answer
-from app.api.wire.body import canonical, read_object
+from app.api.wire.body import read_object
 from app.api.wire.routing import Keeps, Operation
 from app.core.events import Policy
 from app.runtime.sessions.answers import ClientResult
@@ -112,12 +113,7 @@ class VerbRoutes:
     async def _read(self, request: Request) -> tuple[str, Attempt | None, Mapping[str, object]]:
         """Return the session's id, the attempt when the request has a key, and the body."""
         session_id = params.session_id(request)
-        key = params.idempotency_key(request)
-        content = await read_object(request, self._services.body_limit, optional=True)
-        if key is None:
-            return session_id, None, content
-        route = f"{request.method} {request.scope['path']}"
-        return session_id, Attempt.of(TENANT, key, route, canonical(content)), content
+        return session_id, *await attempted(request, self._services, optional=True)
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations."""

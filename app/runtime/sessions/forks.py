@@ -102,16 +102,14 @@ class Forks:
         return await self.creation.begin(tenant, (*events, *forked(state, asked)), kept, attempt)
 
     async def _prefix(self, parent: Opened, wanted: ForkWanted) -> list[Event]:
-        if parent.cipher is None:
-            message = "The session's content was erased; nothing can be taken from it."
-            raise Conflict(message, "session-erased")
+        cipher = parent.content
         if wanted.at_seq > parent.row.head:
             fault = FieldFault("/at_seq", f"The last event is {parent.row.head}.")
             raise Invalid("The session has no such event.", fault)
         if wanted.at_seq > MOST_EVENTS:
             fault = FieldFault("/at_seq", f"A fork takes up to {MOST_EVENTS} events.")
             raise Invalid("The session is too long to be forked there.", fault)
-        events = self.past.events(parent.row.id, parent.cipher, until=wanted.at_seq)
+        events = self.past.events(parent.row.id, cipher, until=wanted.at_seq)
         prefix = [event async for event in events]
         return prefix if wanted.result is None else _without_result(prefix, wanted.result[0])
 

@@ -29,10 +29,8 @@ class Attempt:
     said: bytes
 
     @classmethod
-    def of(cls, tenant: str, key: str | None, route: str, body: bytes) -> "Attempt | None":
-        """Return the attempt, or None when the request carries no key."""
-        if key is None:
-            return None
+    def of(cls, tenant: str, key: str, route: str, body: bytes) -> "Attempt":
+        """Return the attempt of a request that carries this key."""
         return cls(tenant, key, route, route.encode() + b"\0" + body)
 
     def record(

@@ -40,6 +40,18 @@ class Opened:
     row: SessionRow
     cipher: SessionCipher | None
 
+    @property
+    def content(self) -> SessionCipher:
+        """Return what opens the content.
+
+        Raises:
+            Conflict: when it was erased.
+
+        """
+        if self.cipher is None:
+            raise Conflict("The session's content was erased.", "session-erased")
+        return self.cipher
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:

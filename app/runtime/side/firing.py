@@ -70,11 +70,7 @@ class Firing:
 def _attempt(row: ScheduleRow, due_us: int) -> Attempt:
     """Return the attempt of a firing; what the schedule says is no part of it, only when."""
     key = row.firing(due_us)
-    attempt = Attempt.of(row.tenant, key, _ROUTE, key.encode())
-    if attempt is None:
-        message = "A firing has a key."
-        raise ValueError(message)
-    return attempt
+    return Attempt.of(row.tenant, key, _ROUTE, key.encode())
 
 
 def forestalled(keyring: Keyring, row: ScheduleRow, due_us: int) -> Remember:
