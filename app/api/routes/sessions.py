@@ -15,9 +15,10 @@ from app.api.shapes.sessions import SessionList, SessionOut
 from app.api.streams.sse import EventStream
 from app.api.streams.waiting import unless_draining
 from app.api.wire import describing, params
-from app.api.wire.answers import answer, as_json, page, to_json
+from app.api.wire.answers import answer, as_json, to_json
 from app.api.wire.routing import Keeps, Operation
 from app.core.lifecycle import Status
+from app.runtime.paging import cut
 from app.runtime.sessions.idempotency import Answer
 from app.runtime.sessions.verbs import Opened
 from app.runtime.views import session_json
@@ -84,12 +85,12 @@ class SessionRoutes:
     async def get(self, request: Request) -> Response:
         """Return a session."""
         sessions = self._services.sessions
-        row = await sessions.row(TENANT, params.session_id(request))
+        row = await sessions.row(TENANT, params.path_id(request, "session"))
         return as_json(sessions.seen(row))
 
     async def delete(self, request: Request) -> Response:
         """Erase a session's content; its chain of hashes stays."""
-        await self._services.erasing.erase(TENANT, params.session_id(request))
+        await self._services.erasing.erase(TENANT, params.path_id(request, "session"))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def list(self, request: Request) -> Response:
@@ -97,16 +98,15 @@ class SessionRoutes:
         limit = params.limit(request)
         rows = await self._services.store.page(
             TENANT,
-            after=params.after_session(request),
+            after=params.cursor(request, "session"),
             limit=limit + 1,
             status=params.choice(request, "status", _STATUSES),
             agent=params.text_filter(request, "agent"),
             tool=params.text_filter(request, "tool"),
         )
-        shown = rows[:limit]
-        after = to_json(shown[-1].id if len(rows) > limit else None)
-        seen = self._services.sessions.seen
-        return page([to_json(seen(row, without_key=True)) for row in shown], after)
+        found, following = cut(rows, limit)
+        shown = [self._services.sessions.seen(row, without_key=True) for row in found]
+        return as_json({"data": shown, "next": following})
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations, those asked for most often first."""

@@ -31,7 +31,7 @@ class TraceRoutes:
 
     async def events(self, request: Request) -> Response:
         """Return a page of the trace: the very bytes that were written."""
-        session_id = params.session_id(request)
+        session_id = params.path_id(request, "session")
         limit, after = params.limit(request), params.after_seq(request) or 0
         found = await self._services.sessions.get(TENANT, session_id)
         cipher = found.content
@@ -43,7 +43,7 @@ class TraceRoutes:
 
     async def stream(self, request: Request) -> ASGIApp:
         """Return the trace as it grows; 204 when it will not grow and all of it is read."""
-        session_id = params.session_id(request)
+        session_id = params.path_id(request, "session")
         asked = params.after_seq(request) or 0
         last = params.last_event_id(request)
         forever = params.choice(request, "follow", _FOLLOW) == "session"

@@ -65,7 +65,7 @@ class VerbRoutes:
     async def _ended(
         self, request: Request, end: Callable[[str, str], Awaitable[Answer]]
     ) -> Response:
-        session_id = params.session_id(request)
+        session_id = params.path_id(request, "session")
         content = await read_object(request, self._services.body_limit, optional=True)
         checked(NothingIn, content)
         return answer(await end(TENANT, session_id))
@@ -112,7 +112,7 @@ class VerbRoutes:
 
     async def _read(self, request: Request) -> tuple[str, Attempt | None, Mapping[str, object]]:
         """Return the session's id, the attempt when the request has a key, and the body."""
-        session_id = params.session_id(request)
+        session_id = params.path_id(request, "session")
         return session_id, *await attempted(request, self._services, optional=True)
 
     def operations(self) -> tuple[Operation, ...]:

@@ -1,7 +1,7 @@
 """Query parameters and headers, read without surprises: a bad value is a 400 that names it."""
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 from starlette.requests import Request
 
@@ -25,51 +25,32 @@ _BARE: Final = re.compile(r"[!#-+\--:<-\[\]-~]+")
 """A key as most clients send it: printable, without what could be meant as syntax."""
 
 _MOST_FILTER: Final = 256
-_SESSION_ID: Final = re.compile(r"ses_[0-9A-Za-z_-]{1,60}")
-_APPROVAL_ID: Final = re.compile(r"apr_[0-9A-Za-z_-]{1,120}")
-_SCHEDULE_ID: Final = re.compile(r"sch_[0-9A-Za-z_-]{1,60}")
+Kind = Literal["session", "approval", "schedule", "webhook", "delivery"]
+_IDS: Final[dict[Kind, re.Pattern[str]]] = {
+    "session": re.compile(r"ses_[0-9A-Za-z_-]{1,60}"),
+    "approval": re.compile(r"apr_[0-9A-Za-z_-]{1,120}"),
+    "schedule": re.compile(r"sch_[0-9A-Za-z_-]{1,60}"),
+    "webhook": re.compile(r"whk_[0-9a-z]{26}"),
+    "delivery": re.compile(r"dlv_[0-9a-z]{26,40}"),
+}
+"""What an id looks like; nothing else is looked for in the database."""
+
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
 _WAIT: Final = re.compile(r"\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?:;.*)?", re.IGNORECASE)
 
 
-def session_id(request: Request) -> str:
-    """Return the session's id in the path.
+def path_id(request: Request, kind: Kind) -> str:
+    """Return the id in the path.
 
     Raises:
-        NotFound: when no session can have it.
+        NotFound: when nothing of this kind can have it.
 
     """
     found = str(request.path_params["id"])
-    if _SESSION_ID.fullmatch(found) is None:
-        raise NotFound("session", clean_text(found[:80]))
-    return found
-
-
-def approval_id(request: Request) -> str:
-    """Return the approval's id in the path.
-
-    Raises:
-        NotFound: when no approval can have it.
-
-    """
-    found = str(request.path_params["id"])
-    if _APPROVAL_ID.fullmatch(found) is None:
-        raise NotFound("approval", clean_text(found[:80]))
-    return found
-
-
-def schedule_id(request: Request) -> str:
-    """Return the schedule's id in the path.
-
-    Raises:
-        NotFound: when no schedule can have it.
-
-    """
-    found = str(request.path_params["id"])
-    if _SCHEDULE_ID.fullmatch(found) is None:
-        raise NotFound("schedule", clean_text(found[:80]))
+    if _IDS[kind].fullmatch(found) is None:
+        raise NotFound(kind, clean_text(found[:80]))
     return found
 
 
@@ -124,37 +105,17 @@ def seq(request: Request, name: str) -> int | None:
     return number
 
 
-def after_session(request: Request) -> str | None:
-    """Return the cursor of a list of sessions.
+def cursor(request: Request, kind: Kind) -> str | None:
+    """Return the cursor of a list.
 
     Raises:
-        HttpProblem: when it is none that a list has given.
+        HttpProblem: when it is none that such a list has given.
 
     """
-    return _cursor(request, _SESSION_ID)
-
-
-def after_schedule(request: Request) -> str | None:
-    """Return the cursor of a list of schedules.
-
-    Raises:
-        HttpProblem: when it is none that a list has given.
-
-    """
-    return _cursor(request, _SCHEDULE_ID)
-
-
-def _cursor(request: Request, shape: re.Pattern[str]) -> str | None:
     text = request.query_params.get("after")
-    if text is not None and shape.fullmatch(text) is None:
+    if text is not None and _IDS[kind].fullmatch(text) is None:
         raise bad_parameter("/query/after", "after must be the `next` of an earlier page")
     return text
-
-
-def session_filter(request: Request) -> str | None:
-    """Return the session that is asked for by `?session=`, None when none is."""
-    text = request.query_params.get("session")
-    return None if text is None else clean_text(text[:_MOST_FILTER])
 
 
 def text_filter(request: Request, name: str) -> str | None:

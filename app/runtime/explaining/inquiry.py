@@ -19,6 +19,7 @@ from app.runtime.errors import Erased, KeyMissing, Tampered
 from app.runtime.explaining.checkup import Checkup, pages
 from app.runtime.explaining.plain import request_json, state_json
 from app.runtime.explaining.story import Known, Story, explained
+from app.runtime.paging import cut
 from app.runtime.ports.journal import JournalStore, SealedEvent
 from app.runtime.ports.keys import Codec, Keyring
 from app.runtime.ports.models import Prompts
@@ -112,8 +113,8 @@ class Inquiry:
         rows = await self.store.page(
             tenant, after=after, limit=limit + 1, status=None, agent=None, tool=None
         )
-        shown = [await self._verified(row) for row in rows[:limit]]
-        return shown, rows[limit - 1].id if len(rows) > limit else None
+        found, following = cut(rows, limit)
+        return [await self._verified(row) for row in found], following
 
     async def _verified(self, row: SessionRow) -> dict[str, object]:
         shown: dict[str, object] = {"session": row.id, "events": row.head, "intact": None}

@@ -23,6 +23,7 @@ from app.core.inputs import ApprovalGiven
 from app.core.lifecycle import PendingKind
 from app.runtime import inbox
 from app.runtime.catalog import Catalog
+from app.runtime.paging import cut
 from app.runtime.past import Past
 from app.runtime.ports.keys import SessionCipher
 from app.runtime.ports.models import Tokens
@@ -148,10 +149,11 @@ class Approvals:
         """Return the approvals of up to `limit` waiting sessions, and the next page's cursor."""
         rows = await self.store.pending(tenant, _KINDS, after=after, limit=limit + 1)
         found: list[Approval] = []
-        for row in rows[:limit]:
+        shown, following = cut(rows, limit)
+        for row in shown:
             if row.inbox_drained:
                 found.extend(_waiting(row, self.sessions.open(row).cipher).values())
-        return found, rows[limit - 1].id if len(rows) > limit else None
+        return found, following
 
     async def decide(
         self, tenant: str, approval_id: str, decided: Decided, attempt: Attempt | None
