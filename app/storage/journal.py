@@ -5,6 +5,7 @@ from typing import Final
 
 from app.runtime.ports.journal import Append, Appended, Fate, HeadInfo, SealedEvent, Snapshot
 from app.runtime.side.webhooks import EVENTS as WEBHOOK_EVENTS
+from app.runtime.times import maybe_time
 from app.storage.engine import Engine
 from app.storage.sql import (
     EVENT_COLUMNS,
@@ -17,7 +18,6 @@ from app.storage.sql import (
     fact_values,
     unnested,
 )
-from app.storage.times import maybe_time
 
 _ENTRY_TYPES: Final = tuple(
     f"{kind}[]"

@@ -18,6 +18,7 @@ from app.runtime.ports.sessions import (
     SessionRow,
 )
 from app.runtime.sessions.idempotency import GONE
+from app.runtime.times import to_time
 from app.storage.engine import Engine
 from app.storage.sql import (
     EVENT_COLUMNS,
@@ -31,7 +32,6 @@ from app.storage.sql import (
     session_of,
     unnested,
 )
-from app.storage.times import to_time
 
 _FACTS: Final = ", ".join(f"${n}::{t}" for n, t in enumerate(FACT_TYPES, 16)).replace(
     "$25::text", "$25::text::text[]"

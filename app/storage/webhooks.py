@@ -13,8 +13,8 @@ from app.runtime.side.webhooks import (
     WebhookDelivery,
     WebhookSpec,
 )
+from app.runtime.times import maybe_us, to_time, to_us
 from app.storage.engine import Engine
-from app.storage.times import maybe_us, to_time, to_us
 
 _ADD: Final = """
 insert into webhooks

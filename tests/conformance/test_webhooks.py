@@ -15,9 +15,9 @@ from app.runtime.side.webhooks import (
     WebhookSpec,
     WebhookStore,
 )
+from app.runtime.times import maybe_time, to_time
 from app.storage.engine import Engine
 from app.storage.migrate import migrate
-from app.storage.times import maybe_time, to_time
 from app.storage.webhooks import PostgresWebhooks
 from tests.fakes.webhooks import MemoryWebhooks
 from tests.servers import Databases

@@ -16,7 +16,7 @@ from app.runtime.ports.live import LiveEvent
 from app.runtime.ports.models import ModelReply, ModelRequest
 from app.runtime.ports.tools import Checked, StatusReply, ToolReply, ToolRequest
 from app.runtime.sealing import Sealer
-from app.runtime.views import rfc3339
+from app.runtime.times import rfc3339
 from app.storage.chain import ChainWalk
 from app.storage.codec import JsonCodec
 

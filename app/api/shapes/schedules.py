@@ -14,7 +14,7 @@ from app.runtime.refusals import FieldFault, Invalid, NotSupported
 from app.runtime.side.schedule_records import Run, ScheduleRow, Spoken, Target, shown_target
 from app.runtime.side.schedules import Asked
 from app.runtime.side.timing import Missed, TimingError, read_timing
-from app.runtime.views import rfc3339
+from app.runtime.times import maybe_rfc3339, rfc3339
 
 
 class ScheduleIn(Body):
@@ -156,12 +156,12 @@ def schedule_json(row: ScheduleRow, target: Target | None) -> Mapping[str, objec
         "object": "schedule",
         "name": row.name,
         "cron": row.timing.cron,
-        "at": _time(row.timing.at_us),
+        "at": maybe_rfc3339(row.timing.at_us),
         "timezone": row.timing.timezone,
         "missed": row.missed,
         "paused": row.paused,
-        "next_at": _time(row.next_us),
-        "last_at": _time(row.last_us),
+        "next_at": maybe_rfc3339(row.next_us),
+        "last_at": maybe_rfc3339(row.last_us),
         "last_session_id": row.last_session_id,
         "last_error": row.last_error,
         "version": row.version,
@@ -181,7 +181,3 @@ def run_json(run: Run) -> Mapping[str, object]:
         "error": run.error,
         "by_hand": run.by_hand,
     }
-
-
-def _time(at_us: int | None) -> str | None:
-    return None if at_us is None else rfc3339(at_us)

@@ -7,7 +7,7 @@ from pydantic import Field
 from app.api.shapes.bodies import Body
 from app.api.shapes.common import Shape, Time
 from app.runtime.side.webhooks import DeliveryStatus, Webhook, WebhookDelivery, WebhookSpec
-from app.runtime.views import rfc3339
+from app.runtime.times import maybe_rfc3339, rfc3339
 
 EventName = Literal[
     "turn.ended",
@@ -110,7 +110,7 @@ def webhook_json(webhook: Webhook, secret: str | None = None) -> dict[str, objec
         "enabled": spec.enabled,
         "disabled_reason": webhook.disabled_reason,
         "failures": webhook.failures,
-        "old_secret_until": _time(webhook.old_secret_until_us),
+        "old_secret_until": maybe_rfc3339(webhook.old_secret_until_us),
         "created_at": rfc3339(webhook.created_at_us),
         "updated_at": rfc3339(webhook.updated_at_us),
     }
@@ -129,13 +129,9 @@ def delivery_json(delivery: WebhookDelivery) -> dict[str, object]:
         "type": delivery.type,
         "status": delivery.status.value,
         "attempts": delivery.attempts,
-        "next_at": _time(delivery.next_at_us),
+        "next_at": maybe_rfc3339(delivery.next_at_us),
         "last_status": delivery.last_status,
         "last_error": delivery.last_error,
         "created_at": rfc3339(delivery.created_at_us),
-        "delivered_at": _time(delivery.delivered_at_us),
+        "delivered_at": maybe_rfc3339(delivery.delivered_at_us),
     }
-
-
-def _time(at_us: int | None) -> str | None:
-    return None if at_us is None else rfc3339(at_us)

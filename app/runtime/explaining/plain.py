@@ -14,7 +14,8 @@ from app.core.events import ModelRequested
 from app.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from app.core.plan import owed
 from app.core.state import State
-from app.runtime.views import facts_of, rfc3339
+from app.runtime.times import rfc3339
+from app.runtime.views import facts_of
 
 _MOMENTS: Final = frozenset({"at", "since", "active_from", "not_before"})
 _ROLES: Final[dict[type, str]] = {

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
 from app.core.canonical import as_text
@@ -13,14 +12,14 @@ from app.core.state import Doubt, OpenCall, State
 from app.runtime.execution.poison import MOST_CLAIMS
 from app.runtime.explaining.findings import ADVICE, Invariant
 from app.runtime.ports.sessions import SessionRow
+from app.runtime.times import to_time
 
 _ARGUMENTS_CHARS: Final = 200
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def moment(at_us: int) -> str:
     """Return a time as people read it, in UTC."""
-    return (_EPOCH + timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return to_time(at_us).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def brief(text: str, most: int) -> str:

@@ -33,7 +33,8 @@ from app.runtime.ports.tools import ArgumentReader
 from app.runtime.refusals import Conflict, FieldFault, Invalid, NotFound
 from app.runtime.sessions.idempotency import Answer, Attempt
 from app.runtime.sessions.verbs import Sessions, check_not_closing
-from app.runtime.views import from_rfc3339, pending_approvals, rfc3339
+from app.runtime.times import from_rfc3339, maybe_rfc3339, rfc3339
+from app.runtime.views import pending_approvals
 
 _TYPES: Final = (
     ModelAnswered.TYPE,
@@ -73,7 +74,6 @@ class Approval:
 
     def as_json(self) -> dict[str, object]:
         """Return the approval as clients see it."""
-        decided = self.decided_at_us
         return {
             "id": self.id,
             "object": "approval",
@@ -85,7 +85,7 @@ class Approval:
             "status": self.status,
             "requested_at": rfc3339(self.requested_at_us),
             "expires_at": rfc3339(self.expires_at_us),
-            "decided_at": None if decided is None else rfc3339(decided),
+            "decided_at": maybe_rfc3339(self.decided_at_us),
             "message": self.message,
             "changed_arguments": None if self.changed is None else dict(self.changed),
             "by": self.by,

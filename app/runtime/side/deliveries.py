@@ -27,7 +27,7 @@ from app.runtime.side.webhooks import (
     WebhookDelivery,
     WebhookStore,
 )
-from app.runtime.views import rfc3339
+from app.runtime.times import rfc3339
 
 RETRY_S: Final = (
     5,

@@ -27,7 +27,7 @@ from app.runtime.side.schedule_records import (
     open_target,
 )
 from app.runtime.side.timing import to_fire
-from app.runtime.views import rfc3339
+from app.runtime.times import rfc3339
 
 SCHEDULE_KEY: Final = "surefoot.schedule"
 DUE_KEY: Final = "surefoot.due_at"

@@ -13,7 +13,7 @@ from app.runtime.ports.keys import Keyring
 from app.runtime.ports.sessions import Remember
 from app.runtime.sessions.creation import Wanted
 from app.runtime.side.timing import Missed, Timing
-from app.runtime.views import rfc3339
+from app.runtime.times import rfc3339
 
 MOST_RUNS: Final = 100
 """How many of its latest runs a schedule remembers."""

@@ -16,6 +16,8 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from app.runtime.times import to_time, to_us
+
 GRACE_US: Final = 60_000_000
 """What fires less than this late was not missed: workers poll, restart and are rolled."""
 
@@ -23,8 +25,6 @@ MOST_MISSED: Final = 100
 """How many missed firings are made up for, at most, the latest ones."""
 
 _FIELDS: Final = 5
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _WINDOWS: Final = tuple(
     timedelta(hours=hours) for hours in (1, 24, 32 * 24, 366 * 24, 9 * 366 * 24, 60 * 366 * 24)
 )
@@ -62,7 +62,7 @@ class Timing:
         """Return the first firing after a moment; None when there is none."""
         if self.cron is None:
             return self.at_us if self.at_us is not None and self.at_us > moment_us else None
-        return next(self._from(_time(moment_us)), None)
+        return next(self._from(to_time(moment_us)), None)
 
     def _from(self, moment: datetime) -> Iterator[int]:
         """Yield the firings after a moment, each once and in order.
@@ -71,9 +71,9 @@ class Timing:
         from, or one time twice: a wall clock alone doesn't tell which of two hours is meant.
         """
         zone = _zone(self.timezone)
-        last_us = _us(moment)
+        last_us = to_us(moment)
         for found in CronSim(self.cron or "", moment.astimezone(zone)):
-            found_us = _us(found)
+            found_us = to_us(found)
             if found_us > last_us:
                 last_us = found_us
                 yield found_us
@@ -86,15 +86,15 @@ class Timing:
         """
         if self.cron is None:
             return [first_us]
-        end = _time(until_us)
+        end = to_time(until_us)
         for window in _WINDOWS:
-            start = max(_time(first_us), end - window)
-            found = [first_us] if start == _time(first_us) else []
+            start = max(to_time(first_us), end - window)
+            found = [first_us] if start == to_time(first_us) else []
             for at_us in self._from(start):
                 if at_us > until_us:
                     break
                 found.append(at_us)
-            if len(found) >= most or start == _time(first_us):
+            if len(found) >= most or start == to_time(first_us):
                 return found[-most:]
         return [first_us]  # none since: the windows cover more than the longest gap there can be
 
@@ -156,18 +156,10 @@ def _moment(text: str, zone: tzinfo) -> int:
     """
     try:
         found = datetime.fromisoformat(text)
-        at_us = _us(found if found.tzinfo is not None else found.replace(tzinfo=zone))
+        at_us = to_us(found if found.tzinfo is not None else found.replace(tzinfo=zone))
     except (ValueError, OverflowError):
         message = "Not a time; write it as 2027-03-01T09:00:00, with Z or +02:00 if you like."
         raise TimingError("at", message) from None
     if not 0 <= at_us < _FAR_US:
         raise TimingError("at", "The time must lie before the year 2200.")
     return at_us
-
-
-def _time(at_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at_us)
-
-
-def _us(time: datetime) -> int:
-    return (time - _EPOCH) // _MICROSECOND
