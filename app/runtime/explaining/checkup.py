@@ -19,30 +19,17 @@ from app.core.upcasters import UnreadableEventError
 from app.runtime.errors import KeyMissing, Tampered
 from app.runtime.explaining.findings import BrokenLink, FaultOfChain, Finding, Invariant
 from app.runtime.explaining.ports import AuditStore, Chains, ChainWalk
+from app.runtime.past import pages
 from app.runtime.ports.journal import Facts, JournalStore, SealedEvent
 from app.runtime.ports.process import Clock
 from app.runtime.ports.sessions import SessionRow
 from app.runtime.views import facts_of
 
-PAGE: Final = 512
-PAGE_BYTES: Final = 4 * 1024 * 1024
 SESSIONS: Final = 100
 EVERY_EVENT: Final = 2**40
 RECHECK_S: Final = 1.0
 _NEWER: Final = frozenset({"ended_at_us"})
 """Facts that an append without events may write anew."""
-
-
-async def pages(
-    journal: JournalStore, session_id: str, head: int, after: int = 0
-) -> AsyncIterator[list[SealedEvent]]:
-    """Yield a journal up to its head, a bounded page at a time."""
-    while after < head:
-        read = await journal.read(session_id, after, min(PAGE, head - after), PAGE_BYTES)
-        if not read:
-            return
-        yield read
-        after = read[-1].seq
 
 
 @dataclass(slots=True)

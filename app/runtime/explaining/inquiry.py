@@ -16,10 +16,12 @@ from app.core.replay import Replay
 from app.core.state import State
 from app.core.upcasters import UnreadableEventError
 from app.runtime.errors import Erased, KeyMissing, Tampered
-from app.runtime.explaining.checkup import Checkup, pages
+from app.runtime.explaining.checkup import Checkup
 from app.runtime.explaining.plain import request_json, state_json
-from app.runtime.explaining.story import Known, Story, explained
+from app.runtime.explaining.standing import Known
+from app.runtime.explaining.story import Story, explained
 from app.runtime.paging import cut
+from app.runtime.past import pages
 from app.runtime.ports.journal import JournalStore, SealedEvent
 from app.runtime.ports.keys import Codec, Keyring
 from app.runtime.ports.models import Prompts

@@ -27,8 +27,6 @@ from app.core.plan import resting
 from app.core.state import State
 from app.runtime.explaining.standing import Known, Standing, brief, moment, stands
 
-__all__ = ["Known", "Story", "explained"]
-
 _TURNS_TOLD: Final = 5
 _OWNERS_TOLD: Final = 8
 _TEXT_CHARS: Final = 80

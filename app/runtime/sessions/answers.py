@@ -137,7 +137,7 @@ class Answers:
             Conflict: when the call is not the client's, not begun, or over.
 
         """
-        events = [e async for e in self.past.events(row.id, cipher, types=_CALLS)]
+        events = [e async for e in self.past.events(row.id, cipher, row.head, _CALLS)]
         if not _wanted(events, call_id):
             message = f"The session does not wait for a result of {call_id!r}."
             raise Conflict(message, "tool-result-not-pending")

@@ -140,7 +140,7 @@ class Approvals:
         cipher = self.sessions.open(row).cipher
         if cipher is None:
             return ()
-        events = self.past.events(row.id, cipher, types=_TYPES)
+        events = self.past.events(row.id, cipher, row.head, _TYPES)
         return approvals_in(row.id, [event async for event in events])
 
     async def pending(

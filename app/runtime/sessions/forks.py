@@ -109,7 +109,7 @@ class Forks:
         if wanted.at_seq > MOST_EVENTS:
             fault = FieldFault("/at_seq", f"A fork takes up to {MOST_EVENTS} events.")
             raise Invalid("The session is too long to be forked there.", fault)
-        events = self.past.events(parent.row.id, cipher, until=wanted.at_seq)
+        events = self.past.events(parent.row.id, cipher, wanted.at_seq)
         prefix = [event async for event in events]
         return prefix if wanted.result is None else _without_result(prefix, wanted.result[0])
 
