@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.runtime.ports.journal import Append, Appended, Fate, HeadInfo, SealedEvent, Snapshot
-from app.runtime.side.webhooks import EVENTS as WEBHOOK_EVENTS
+from app.runtime.side.webhook_records import EVENTS as WEBHOOK_EVENTS
 from app.runtime.times import maybe_time
 from app.storage.engine import Engine
 from app.storage.sql import (

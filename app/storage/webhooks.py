@@ -4,7 +4,7 @@ from typing import Final
 
 from asyncpg import Record
 
-from app.runtime.side.webhooks import (
+from app.runtime.side.webhook_records import (
     Claimed,
     DeliveryStatus,
     Secrets,

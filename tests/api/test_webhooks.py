@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from app.api.shapes.webhooks import DeliveryOut, TriedOut, WebhookOut, WebhookSecretOut
-from app.runtime.side.webhooks import EVENTS, DeliveryStatus, Posted, WebhookDelivery
+from app.runtime.side.webhook_records import EVENTS, DeliveryStatus, Posted, WebhookDelivery
 from tests.fakes.api_world import World
 
 URL = "/v1/webhooks"

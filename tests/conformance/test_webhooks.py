@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from app.runtime.clock import SystemClock
-from app.runtime.side.webhooks import (
+from app.runtime.side.webhook_records import (
     DeliveryStatus,
     Settled,
     Webhook,

@@ -13,14 +13,14 @@ from app.runtime.errors import Erased, KeyMissing, Tampered
 from app.runtime.ports.journal import SealedEvent
 from app.runtime.ports.keys import WrappedKey
 from app.runtime.side.deliveries import RETRY_S, Composer, Deliveries, judged
-from app.runtime.side.webhooks import (
-    Courier,
+from app.runtime.side.webhook_records import (
     DeliveryStatus,
     Posted,
     Webhook,
     WebhookDelivery,
     WebhookSpec,
 )
+from app.runtime.side.webhooks import Courier
 from tests.fakes.api_ports import FakeTokens, PlainCipher, PlainKeyring
 from tests.fakes.api_store import FakeStore
 from tests.fakes.webhooks import FakePoster, MemoryWebhooks, readable

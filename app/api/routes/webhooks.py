@@ -24,7 +24,8 @@ from app.api.wire.answers import as_json
 from app.api.wire.body import clean_text, read_object
 from app.api.wire.routing import Operation
 from app.runtime.paging import cut
-from app.runtime.side.webhooks import DeliveryStatus, Webhooks
+from app.runtime.side.webhook_records import DeliveryStatus
+from app.runtime.side.webhooks import Webhooks
 
 _PATH: Final = "/v1/webhooks/{id}"
 _STATUSES: Final = frozenset(status.value for status in DeliveryStatus)

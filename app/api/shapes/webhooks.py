@@ -6,7 +6,7 @@ from pydantic import Field
 
 from app.api.shapes.bodies import Body
 from app.api.shapes.common import Shape, Time
-from app.runtime.side.webhooks import DeliveryStatus, Webhook, WebhookDelivery, WebhookSpec
+from app.runtime.side.webhook_records import DeliveryStatus, Webhook, WebhookDelivery, WebhookSpec
 from app.runtime.times import maybe_rfc3339, rfc3339
 
 EventName = Literal[

@@ -3,7 +3,7 @@
 from app.api.wire.params import DEFAULT_LIMIT, MOST_LIMIT
 from app.api.wire.routing import Document
 from app.core.lifecycle import Status
-from app.runtime.side.webhooks import DeliveryStatus
+from app.runtime.side.webhook_records import DeliveryStatus
 
 
 def _parameter(where: str, name: str, schema: Document, text: str) -> Document:

@@ -17,16 +17,15 @@ from app.runtime.ports.keys import Keyring
 from app.runtime.ports.process import Clock
 from app.runtime.ports.sessions import SessionStore
 from app.runtime.sealing import event_context
-from app.runtime.side.webhooks import (
-    PING,
+from app.runtime.side.webhook_records import (
     Claimed,
-    Courier,
     DeliveryStatus,
     Posted,
     Settled,
     WebhookDelivery,
     WebhookStore,
 )
+from app.runtime.side.webhooks import PING, Courier
 from app.runtime.times import rfc3339
 
 RETRY_S: Final = (
