@@ -15,13 +15,12 @@ from app.api.shapes.sessions import SessionList, SessionOut
 from app.api.streams.sse import EventStream
 from app.api.streams.waiting import unless_draining
 from app.api.wire import describing, params
-from app.api.wire.answers import answer, as_json, to_json
+from app.api.wire.answers import answer, as_json
 from app.api.wire.routing import Keeps, Operation
 from app.core.lifecycle import Status
 from app.runtime.paging import cut
 from app.runtime.sessions.idempotency import Answer
-from app.runtime.sessions.verbs import Opened
-from app.runtime.views import session_json
+from app.runtime.views import to_json
 
 _STATUSES: Final = frozenset(status.value for status in Status)
 _GOING_ON: Final = frozenset({Status.QUEUED, Status.RUNNING})
@@ -69,18 +68,15 @@ class SessionRoutes:
         if wait_s:
             settling = self._services.follower.settle(session_id, 0, within_s=wait_s)
             await unless_draining(settling, self._services.draining)
-        found = await sessions.get(TENANT, session_id)
-        settled = found.row.status not in _GOING_ON
-        status = HTTPStatus.OK if settled else HTTPStatus.CREATED
+        row = await sessions.row(TENANT, session_id)
+        status = HTTPStatus.CREATED if row.status in _GOING_ON else HTTPStatus.OK
+        shown = to_json(sessions.shown(row))
         response = answer(
-            Answer(status, self._render(found), session_id, replayed=made.replayed),
+            Answer(status, shown, session_id, replayed=made.replayed),
             location=_location(session_id),
         )
         response.headers["Preference-Applied"] = f"wait={wait_s}"
         return response
-
-    def _render(self, found: Opened) -> bytes:
-        return to_json(session_json(found.row, found.cipher, self._services.sessions.trace_url))
 
     async def get(self, request: Request) -> Response:
         """Return a session."""
