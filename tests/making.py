@@ -3,18 +3,10 @@
 import itertools
 from collections.abc import Sequence
 
-from app.runtime.records import (
-    Append,
-    Claim,
-    Delivery,
-    Facts,
-    InboxKind,
-    NewSession,
-    Release,
-    Remember,
-    SealedEvent,
-    WrappedKey,
-)
+from app.runtime.ports.journal import Append, Facts, Release, SealedEvent
+from app.runtime.ports.keys import WrappedKey
+from app.runtime.ports.sessions import Delivery, InboxKind, NewSession, Remember
+from app.runtime.ports.workers import Claim
 
 _numbers = itertools.count(1)
 AT_US = 1_700_000_000_000_001

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from app.core.replay import Divergence, Replay
-from app.runtime.checkup import EVERY_EVENT, Checkup, Survey, pages
 from app.runtime.clock import SystemClock
-from app.runtime.findings import Finding
+from app.runtime.explaining.checkup import EVERY_EVENT, Checkup, Survey
+from app.runtime.explaining.findings import Finding
+from app.runtime.past import pages
 from app.storage.audit import PostgresAudit
 from app.storage.chain import Chains
 from app.storage.codec import JsonCodec

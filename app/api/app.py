@@ -14,7 +14,7 @@ from app.api.routes.tools import ToolRoutes
 from app.api.routes.trace import TraceRoutes
 from app.api.routes.verbs import VerbRoutes
 from app.api.routes.webhooks import WebhookRoutes
-from app.api.routing import Api, Document
+from app.api.wire.routing import Api, Document
 
 Application = ASGIApp
 """What a server runs."""

@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.api import problems
-from app.api.problems import HttpProblem
+from app.api.wire import problems
+from app.api.wire.problems import HttpProblem
 
 MOST_HEAD: Final = 128 * 1024
 """Bytes of a request line with its headers. What came in one read is taken whatever its size."""

@@ -5,32 +5,27 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from app.api.places import Places
+from app.api.streams.places import Places
 from app.core.toolbox import ToolSpec
-from app.runtime.answers import Answers
-from app.runtime.approvals import Approvals
-from app.runtime.audience import Audience
 from app.runtime.catalog import Catalog
-from app.runtime.creation import Creation
-from app.runtime.erasing import Erasing
-from app.runtime.follow import Follower
-from app.runtime.forks import Forks
-from app.runtime.inquiry import Inquiry
-from app.runtime.ports import (
-    ArgumentReader,
-    Clock,
-    JournalStore,
-    Keyring,
-    ModelPort,
-    Observer,
-    SessionStore,
-    ToolPort,
-    ToolStore,
-)
-from app.runtime.schedule_records import ScheduleStore
-from app.runtime.schedules import Schedules
-from app.runtime.sessions import Sessions
-from app.runtime.webhooks import Webhooks
+from app.runtime.explaining.inquiry import Inquiry
+from app.runtime.ports.journal import JournalStore
+from app.runtime.ports.keys import Keyring
+from app.runtime.ports.models import ModelPort
+from app.runtime.ports.process import Clock, Observer
+from app.runtime.ports.sessions import SessionStore
+from app.runtime.ports.tools import ArgumentReader, ToolPort, ToolStore
+from app.runtime.sessions.answers import Answers
+from app.runtime.sessions.approvals import Approvals
+from app.runtime.sessions.audience import Audience
+from app.runtime.sessions.creation import Creation
+from app.runtime.sessions.erasing import Erasing
+from app.runtime.sessions.forks import Forks
+from app.runtime.sessions.verbs import Sessions
+from app.runtime.side.schedule_records import ScheduleStore
+from app.runtime.side.schedules import Schedules
+from app.runtime.side.webhooks import Webhooks
+from app.runtime.streams.follow import Follower
 
 TENANT: Final = "default"
 """Whose everything is, until keys are resources."""

@@ -10,10 +10,10 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api import problems
 from app.api.deps import ApiServices
-from app.api.problems import HttpProblem
-from app.api.routing import Api, DirectRoute
+from app.api.wire import problems
+from app.api.wire.problems import HttpProblem
+from app.api.wire.routing import Api, DirectRoute
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
 """Paths that need no key: they show nothing of anybody."""

@@ -9,9 +9,9 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api import problems
-from app.api.answers import as_json
-from app.api.problems import HttpProblem
+from app.api.wire import problems
+from app.api.wire.answers import as_json
+from app.api.wire.problems import HttpProblem
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _READS: Final = frozenset({"GET", "HEAD"})

@@ -3,15 +3,15 @@
 import json
 from typing import Final
 
-from app.api.answers import to_json
 from app.api.deps import TENANT, ApiServices
+from app.api.wire.answers import to_json
 from app.core import ids
 from app.core.events import EffectClass, Limits, Outcome
 from app.core.faults import Fault, FaultClass, FaultKind, classify
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import ToolFailure
-from app.runtime.exchange import ToolRequest
-from app.runtime.idempotency import Answer
+from app.runtime.ports.tools import ToolRequest
+from app.runtime.sessions.idempotency import Answer
 
 _TIMEOUT_S: Final = Limits().tool_timeout_s
 _NO_VALUE: Final = object()

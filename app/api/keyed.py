@@ -2,10 +2,11 @@
 
 An operation says by `keeps` who keeps its first answer, and need do nothing else:
 
-    Keeps.ROUTE       the route, around the endpoint, which sees no key (the default)
+    Keeps.ROUTE       the route, around an endpoint that knows nothing of it (the default)
     Keeps.REPEATABLE  the same, for what does no harm when it is done again: the mark that a killed
                       process has left is taken over after a while
-    Keeps.ENDPOINT    the endpoint itself, in the transaction of the effect
+    Keeps.ENDPOINT    the endpoint itself, in the transaction of the effect: it reads its request
+                      with `attempted`
 
 The key counts for a tenant. An answer is kept for as long as records are (docs/operating.md).
 """
@@ -18,15 +19,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive
 
-from app.api import describing, params
-from app.api.answers import answer
-from app.api.body import canonical, check_type, decode, read_raw
 from app.api.deps import TENANT, ApiServices
 from app.api.remembering import remembered
-from app.api.routing import Endpoint, Keeps, Operation
-from app.runtime.idempotency import Answer, Attempt
+from app.api.wire import describing, params
+from app.api.wire.answers import answer
+from app.api.wire.body import canonical, check_type, decode, read_object, read_raw
+from app.api.wire.routing import Endpoint, Keeps, Operation
+from app.runtime.sessions.idempotency import Answer, Attempt
 
-HEADER: Final = b"idempotency-key"
 _IN_FLIGHT: Final = 409
 _REUSED: Final = 422
 
@@ -35,14 +35,23 @@ def keyed(operation: Operation, services: ApiServices) -> Operation:
     """Return a POST that honours the key, and says so in the document; others as they are."""
     if operation.method != "POST":
         return operation
-    parameters = operation.parameters
-    if describing.IDEMPOTENCY_KEY not in parameters:
-        parameters = (*parameters, describing.IDEMPOTENCY_KEY)
+    parameters = (*operation.parameters, describing.IDEMPOTENCY_KEY)
     refuses = (*operation.refuses, _IN_FLIGHT, _REUSED)
     documented = replace(operation, parameters=parameters, refuses=refuses)
     if operation.keeps is Keeps.ENDPOINT:
         return documented
     return replace(documented, endpoint=_kept(operation, services))
+
+
+async def attempted(
+    request: Request, services: ApiServices, *, optional: bool = False
+) -> tuple[Attempt | None, dict[str, object]]:
+    """Return the attempt, None for a request without a key, and the body."""
+    key = params.idempotency_key(request)
+    content = await read_object(request, services.body_limit, optional=optional)
+    if key is None:
+        return None, content
+    return Attempt.of(TENANT, key, _route(request), canonical(content)), content
 
 
 def _kept(operation: Operation, services: ApiServices) -> Endpoint:
@@ -57,20 +66,19 @@ def _kept(operation: Operation, services: ApiServices) -> Endpoint:
         if raw:
             check_type(request)
         said = canonical(decode(raw)) if raw else b""
-        attempt = Attempt.of(TENANT, key, f"{request.method} {request.scope['path']}", said)
+        attempt = Attempt.of(TENANT, key, _route(request), said)
 
         async def work() -> Answer:
-            return _answer(await operation.endpoint(_without_key(request, raw)))
+            again = Request(request.scope, _replaying(raw, request.receive))
+            return _answer(await operation.endpoint(again))
 
         return answer(await remembered(services, attempt, work, repeatable=repeatable))
 
     return endpoint
 
 
-def _without_key(request: Request, raw: bytes) -> Request:
-    """Return the request as it came, its body still to be read, without its key."""
-    headers = [(name, value) for name, value in request.scope["headers"] if name != HEADER]
-    return Request({**request.scope, "headers": headers}, _replaying(raw, request.receive))
+def _route(request: Request) -> str:
+    return f"{request.method} {request.scope['path']}"
 
 
 def _replaying(raw: bytes, receive: Receive) -> Receive:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Final, cast
 
-from app.api.routing import Document
+from app.api.wire.routing import Document
 
 _STYLE: Final = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;

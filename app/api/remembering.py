@@ -12,25 +12,23 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
-from app.api import problems
 from app.api.deps import ApiServices
-from app.runtime.idempotency import Answer, Attempt
-from app.runtime.records import Remember
-from app.runtime.sessions import SETTLE_S
+from app.api.wire import problems
+from app.runtime.ports.sessions import Remember
+from app.runtime.sessions.idempotency import Answer, Attempt
+from app.runtime.sessions.verbs import SETTLE_S
 
 _SLACK_S: Final = 10.0
 
 
 async def remembered(
     services: ApiServices,
-    attempt: Attempt | None,
+    attempt: Attempt,
     work: Callable[[], Awaitable[Answer]],
     *,
     repeatable: bool = False,
 ) -> Answer:
     """Do the work once for its key; `repeatable` says that doing it again does no harm."""
-    if attempt is None:
-        return await work()
     mark = attempt.record(services.keyring, 0, b"", None)
     found = await services.store.begin_remembering(mark)
     if found is not None and not (

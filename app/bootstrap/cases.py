@@ -7,22 +7,22 @@ from app import __version__
 from app.api.app import Application, create_app
 from app.api.deps import ApiServices, Auth
 from app.api.health import Probes
-from app.api.places import Places
+from app.api.streams.places import Places
 from app.bootstrap.edges import parse_tool
 from app.bootstrap.parts import Parts
-from app.runtime.admission import Admission
-from app.runtime.answers import Answers
-from app.runtime.approvals import Approvals
-from app.runtime.audience import Audience
-from app.runtime.checkup import Checkup
-from app.runtime.creation import Creation
-from app.runtime.erasing import Erasing
-from app.runtime.firing import Firing
-from app.runtime.forks import Forks
-from app.runtime.inquiry import Inquiry
+from app.runtime.explaining.checkup import Checkup
+from app.runtime.explaining.inquiry import Inquiry
 from app.runtime.past import Past
-from app.runtime.schedules import Schedules
-from app.runtime.sessions import Sessions
+from app.runtime.sessions.admission import Admission
+from app.runtime.sessions.answers import Answers
+from app.runtime.sessions.approvals import Approvals
+from app.runtime.sessions.audience import Audience
+from app.runtime.sessions.creation import Creation
+from app.runtime.sessions.erasing import Erasing
+from app.runtime.sessions.forks import Forks
+from app.runtime.sessions.verbs import Sessions
+from app.runtime.side.firing import Firing
+from app.runtime.side.schedules import Schedules
 from app.storage.audit import PostgresAudit
 from app.storage.chain import Chains
 from app.storage.journal import PostgresJournal

@@ -8,7 +8,7 @@ from app.core.events import PromptRef
 from app.live.link import Link
 from app.prompts.catalog import PackagedPrompts
 from app.runtime.errors import LiveUnavailable, StoreRefused, StoreUnavailable
-from app.runtime.ports import Tokens
+from app.runtime.ports.models import Tokens
 from app.runtime.refusals import FieldFault, Invalid, NotSupported
 from app.storage.engine import Engine
 from app.storage.migrate import schema_current

@@ -10,10 +10,10 @@ import uvloop
 from pydantic import SecretStr
 
 from app.bootstrap.service import settings_for
-from app.runtime.checkup import Checkup, Survey
 from app.runtime.clock import SystemClock
 from app.runtime.errors import StoreRefused, StoreUnavailable
-from app.runtime.findings import Finding
+from app.runtime.explaining.checkup import Checkup, Survey
+from app.runtime.explaining.findings import Finding
 from app.settings import Settings, StartError
 from app.storage.audit import PostgresAudit
 from app.storage.chain import Chains

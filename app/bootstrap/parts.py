@@ -21,17 +21,17 @@ from app.providers.config import ModelConfig
 from app.providers.models_file import ModelsFileError, load_models
 from app.providers.registry import Models
 from app.providers.tokens import TokenCounter
-from app.runtime.auditor import Auditor
-from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
-from app.runtime.driver import Desk
-from app.runtime.follow import Follower
-from app.runtime.lease import Lease
-from app.runtime.perform import Performer
-from app.runtime.recovery import Recovery
-from app.runtime.worker import RENEWALS_PER_LEASE, Worker, WorkerOptions
-from app.runtime.writer import JournalWriter
+from app.runtime.execution.calls import AnswerReader
+from app.runtime.execution.driver import Desk
+from app.runtime.execution.lease import Lease
+from app.runtime.execution.perform import Performer
+from app.runtime.execution.recovery import Recovery
+from app.runtime.execution.worker import RENEWALS_PER_LEASE, Worker, WorkerOptions
+from app.runtime.execution.writer import JournalWriter
+from app.runtime.explaining.auditor import Auditor
+from app.runtime.streams.follow import Follower
 from app.settings import Settings, SettingsError
 from app.storage.audit import PostgresAudit
 from app.storage.codec import JsonCodec

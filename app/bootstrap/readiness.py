@@ -12,8 +12,8 @@ from typing import Final
 
 from app.bootstrap.edges import Lack, redis_answers, schema_lack
 from app.live.link import Link
-from app.runtime.ports import Clock
-from app.runtime.worker import Worker
+from app.runtime.execution.worker import Worker
+from app.runtime.ports.process import Clock
 from app.storage.engine import Engine
 from app.telemetry.metrics import Metrics
 

@@ -16,9 +16,9 @@ from app.bootstrap.readiness import Readiness
 from app.bootstrap.timed import timed
 from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
-from app.runtime.auditor import Auditor
-from app.runtime.follow import Follower
-from app.runtime.worker import Worker
+from app.runtime.execution.worker import Worker
+from app.runtime.explaining.auditor import Auditor
+from app.runtime.streams.follow import Follower
 from app.settings import Loaded, Settings, SettingsError, load
 from app.storage.engine import Engine
 from app.storage.jobs import JobQueue

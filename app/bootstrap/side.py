@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.runtime.catalog import Catalog
-from app.runtime.deliveries import Composer, Deliveries, DeliveriesTidied, ping
-from app.runtime.jobs import SideJob
-from app.runtime.ports import Clock, Keyring
-from app.runtime.webhooks import Courier, Webhooks
+from app.runtime.ports.keys import Keyring
+from app.runtime.ports.process import Clock
+from app.runtime.side.deliveries import Composer, Deliveries, DeliveriesTidied, ping
+from app.runtime.side.jobs import SideJob
+from app.runtime.side.webhooks import Courier, Webhooks
 from app.settings import Settings
 from app.storage.engine import Engine
 from app.storage.jobs import JobQueue

@@ -3,9 +3,9 @@
 from typing import Final
 
 from app.bootstrap.cases import Cases
-from app.runtime.firing import Firing, Scheduling
-from app.runtime.jobs import SideJob
-from app.runtime.retention import Keeping, Retention
+from app.runtime.side.firing import Firing, Scheduling
+from app.runtime.side.jobs import SideJob
+from app.runtime.side.retention import Keeping, Retention
 from app.storage.retention import PostgresRetention
 from app.storage.schedules import PostgresSchedules
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from app.live.link import Link
 from app.runtime.errors import LiveUnavailable
-from app.runtime.records import Snapshot
+from app.runtime.ports.journal import Snapshot
 
 _DAY_S: Final = 86_400
 _HEADER: Final = Struct(">QI")

@@ -17,7 +17,7 @@ from app.live.link import Command, Link
 from app.live.reader import Reader
 from app.live.subscription import Subscription
 from app.runtime.errors import LiveUnavailable, PortError
-from app.runtime.exchange import LiveEvent
+from app.runtime.ports.live import LiveEvent
 
 REPEAT_S: Final = 5.0
 KEEP_S: Final = 15.0

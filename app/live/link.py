@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from app.runtime.errors import LiveUnavailable
-from app.runtime.ports import Clock
+from app.runtime.ports.process import Clock
 
 FAILURES: Final = (RedisError, OSError, TimeoutError)
 _FIRST_PAUSE_S: Final = 0.5

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
 
-from app.runtime.exchange import LiveEvent
+from app.runtime.ports.live import LiveEvent
 
 MOST_EVENTS: Final = 512
 MOST_BYTES: Final = 4 << 20

@@ -13,7 +13,7 @@ from app.providers.text import clean, open_pair
 from app.providers.textcalls import read_text_calls
 from app.providers.thinking import ThinkSplitter
 from app.runtime.errors import ModelFailure
-from app.runtime.exchange import ModelReply
+from app.runtime.ports.models import ModelReply
 
 _FINISH: Final = {
     "function_call": "tool_calls",

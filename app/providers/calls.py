@@ -9,7 +9,7 @@ import msgspec
 from app.core.canonical import Json
 from app.providers.failures import unavailable
 from app.providers.text import clean
-from app.runtime.exchange import RawCall
+from app.runtime.ports.models import RawCall
 
 MOST_CALLS: Final = 128
 """Calls in one answer. No model means more; each costs the session two events and a message."""

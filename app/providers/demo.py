@@ -16,7 +16,7 @@ from app.core.messages import Message, ToolMessage, UserMessage
 from app.core.toolbox import ToolSpec
 from app.providers.sums import expression_in
 from app.providers.wire import used_ids
-from app.runtime.exchange import ModelReply, ModelRequest, RawCall
+from app.runtime.ports.models import ModelReply, ModelRequest, RawCall
 
 DEMO: Final = ModelRef("demo", price_input=0.0, price_cached=0.0, price_output=0.0)
 LABEL: Final = "[demo model]"

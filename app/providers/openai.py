@@ -15,8 +15,8 @@ from app.providers.pool import Pool
 from app.providers.reading import limited, read_answer
 from app.providers.wire import ToolWriter, request_body, used_ids
 from app.runtime.errors import ModelFailure
-from app.runtime.exchange import ModelReply, ModelRequest
-from app.runtime.ports import Clock
+from app.runtime.ports.models import ModelReply, ModelRequest
+from app.runtime.ports.process import Clock
 
 _MOST_ERROR_BYTES: Final = 64 * 1024
 _OPTIONAL: Final = {

@@ -12,8 +12,8 @@ from app.providers.pool import Pool
 from app.providers.schemas import plain_schema
 from app.providers.wire import SchemaOf, ToolWriter
 from app.runtime.errors import ModelFailure
-from app.runtime.exchange import ModelReply, ModelRequest
-from app.runtime.ports import Clock
+from app.runtime.ports.models import ModelReply, ModelRequest
+from app.runtime.ports.process import Clock
 
 
 class _Answers(Protocol):

@@ -16,7 +16,7 @@ from app.core.messages import AssistantMessage, Message, MessageCall, ToolMessag
 from app.core.toolbox import FINISH, ToolSpec
 from app.providers.config import ModelConfig, Profile
 from app.providers.text import clean_json
-from app.runtime.exchange import ModelRequest
+from app.runtime.ports.models import ModelRequest
 
 SchemaOf = Callable[[ToolSpec], Mapping[str, Json]]
 

@@ -7,7 +7,9 @@ from typing import Final, TypeVar
 
 from app.core.events import ToolRef
 from app.core.toolbox import ToolSpec
-from app.runtime.ports import Clock, Tokens, ToolStore
+from app.runtime.ports.models import Tokens
+from app.runtime.ports.process import Clock
+from app.runtime.ports.tools import ToolStore
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")

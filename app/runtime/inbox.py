@@ -1,12 +1,14 @@
 """Inbox rows: what the API puts in and the owner takes out. Payloads are JSON, sealed."""
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, fields
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Final
+
+import msgspec
 
 from app.core.canonical import Json
-from app.core.events import Choice, Limits, Policy
+from app.core.events import Limits, Policy
 from app.core.inputs import (
     ApprovalGiven,
     CancelAsked,
@@ -17,11 +19,9 @@ from app.core.inputs import (
     Told,
     Verified,
 )
-from app.runtime.ports import SessionCipher
-from app.runtime.records import Delivery, InboxKind, InboxRow
+from app.runtime.ports.keys import SessionCipher
+from app.runtime.ports.sessions import Delivery, InboxKind, InboxRow
 from app.runtime.sealing import INBOX_CONTEXT
-
-Content = dict[str, Any]  # decoded JSON: what an API process of this or an older release wrote
 
 
 def _sealed(cipher: SessionCipher, content: dict[str, Json]) -> bytes:
@@ -78,49 +78,25 @@ def tool_result(cipher: SessionCipher, given: ClientAnswered) -> Delivery:
 
 
 def read_inbox(row: InboxRow, cipher: SessionCipher, at_us: int) -> Input:
-    """Return an inbox row as the input which the machine decides upon."""
-    return _READERS[row.kind](json.loads(cipher.open(row.payload, INBOX_CONTEXT)), at_us)
+    """Return an inbox row as the input which the machine decides upon.
+
+    What a newer release adds to a row, this one leaves out.
+    """
+    content = json.loads(cipher.open(row.payload, INBOX_CONTEXT))
+    return msgspec.convert({**content, "at_us": at_us}, _INPUTS[row.kind], dec_hook=_any_value)
 
 
-def _message(content: Content, at_us: int) -> Input:
-    return Told(at_us, content["text"], content["tokens"], Policy(content["policy"]))
-
-
-def _resume(content: Content, at_us: int) -> Input:
-    return ResumeAsked(at_us, _limits(content["limits"]))
-
-
-def _verification(content: Content, at_us: int) -> Input:
-    return Verified(
-        at_us,
-        content["call_id"],
-        happened=content["happened"],
-        output=content["output"],
-        tokens=content["tokens"],
-    )
-
-
-def _approval(content: Content, at_us: int) -> Input:
-    return ApprovalGiven(**content | {"at_us": at_us, "decision": Choice(content["decision"])})
-
-
-def _tool_result(content: Content, at_us: int) -> Input:
-    return ClientAnswered(**content | {"at_us": at_us})
-
-
-_READERS: Final[dict[InboxKind, Callable[[Content, int], Input]]] = {
-    InboxKind.MESSAGE: _message,
-    InboxKind.RESUME: _resume,
-    InboxKind.CANCEL: lambda _, at_us: CancelAsked(at_us),
-    InboxKind.CLOSE: lambda _, at_us: CloseAsked(at_us),
-    InboxKind.VERIFICATION: _verification,
-    InboxKind.APPROVAL: _approval,
-    InboxKind.TOOL_RESULT: _tool_result,
+_INPUTS: Final[Mapping[InboxKind, type[Input]]] = {
+    InboxKind.MESSAGE: Told,
+    InboxKind.RESUME: ResumeAsked,
+    InboxKind.CANCEL: CancelAsked,
+    InboxKind.CLOSE: CloseAsked,
+    InboxKind.VERIFICATION: Verified,
+    InboxKind.APPROVAL: ApprovalGiven,
+    InboxKind.TOOL_RESULT: ClientAnswered,
 }
 
 
-def _limits(content: object) -> Limits | None:
-    if not isinstance(content, dict):
-        return None
-    known = {field.name for field in fields(Limits)}
-    return Limits(**{name: value for name, value in content.items() if name in known})
+def _any_value(_kind: type, value: object) -> object:
+    """Accept a field that is annotated `object`: any JSON value."""
+    return value

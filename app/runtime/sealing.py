@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from app.core.events import Event
 from app.core.state import STATE_V, State
-from app.runtime.ports import Codec, SessionCipher
-from app.runtime.records import SealedEvent, Snapshot
+from app.runtime.ports.journal import SealedEvent, Snapshot
+from app.runtime.ports.keys import Codec, SessionCipher
 
 
 def event_context(seq: int) -> bytes:

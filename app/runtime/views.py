@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
@@ -12,26 +11,15 @@ from app.core.faults import Fault
 from app.core.lifecycle import ALIVE, Status
 from app.core.plan import owed
 from app.core.state import OpenApproval, OpenCall, Pending, State
-from app.runtime.ports import SessionCipher
-from app.runtime.records import Facts, SessionRow
+from app.runtime.ports.journal import Facts
+from app.runtime.ports.keys import SessionCipher
+from app.runtime.ports.sessions import SessionRow
 from app.runtime.sealing import METADATA_CONTEXT, VIEW_CONTEXT
+from app.runtime.times import rfc3339
 
 RESULT: Final = "result"
 VERIFICATION: Final = "verification"
 """What a call is waiting for."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def rfc3339(at_us: int) -> str:
-    """Return a time as RFC 3339 in UTC with microseconds."""
-    moment = _EPOCH + timedelta(microseconds=at_us)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def from_rfc3339(text: str) -> int:
-    """Return the microseconds of a time that `rfc3339` wrote."""
-    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
 def usage_json(usage: Usage) -> dict[str, object]:

@@ -9,8 +9,8 @@ from typing import Final
 
 from asyncpg import Record
 
-from app.runtime.findings import Finding, Invariant
-from app.runtime.records import SessionRow
+from app.runtime.explaining.findings import Finding, Invariant
+from app.runtime.ports.sessions import SessionRow
 from app.storage.engine import Engine
 from app.storage.sql import SESSION_COLUMNS, session_of
 

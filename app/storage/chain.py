@@ -5,9 +5,9 @@ from typing import Protocol
 
 from app.core.events import Event
 from app.runtime.errors import Erased, Tampered
-from app.runtime.findings import BrokenLink, FaultOfChain
-from app.runtime.ports import Codec
-from app.runtime.records import SealedEvent, WrappedKey
+from app.runtime.explaining.findings import BrokenLink, FaultOfChain
+from app.runtime.ports.journal import SealedEvent
+from app.runtime.ports.keys import Codec, WrappedKey
 from app.runtime.sealing import Sealer
 from app.storage.keys import MasterKeys
 

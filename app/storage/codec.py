@@ -8,8 +8,6 @@ through, it is replaced rather than refused, since an event that cannot be writt
 import dataclasses
 import re
 from collections.abc import Mapping
-from datetime import datetime
-from functools import lru_cache
 from typing import Final, get_type_hints
 
 import msgspec
@@ -19,9 +17,8 @@ from app.core.lifecycle import Phase
 from app.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from app.core.state import State
 from app.core.upcasters import UnreadableEventError, upcast
-from app.storage.times import to_time, to_us
+from app.runtime.times import from_rfc3339, rfc3339
 
-_SECOND_US: Final = 1_000_000
 _LONGEST_INT_BITS: Final = 14_000
 """Python refuses to print integers of more than 4300 digits."""
 
@@ -59,28 +56,6 @@ _BODIES: Final[Mapping[str, msgspec.json.Decoder[Body]]] = {
     for kind, body in BODIES.items()
     if body is not PhaseEntered
 }
-
-
-@lru_cache(maxsize=256)
-def _second(seconds: int) -> str:
-    return to_time(seconds * _SECOND_US).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-@lru_cache(maxsize=256)
-def _seconds(text: str) -> int:
-    return to_us(datetime.fromisoformat(text + "+00:00"))
-
-
-def rfc3339(at_us: int) -> str:
-    """Return the time in UTC with microseconds, as the contract writes it."""
-    seconds, micro = divmod(at_us, _SECOND_US)
-    return f"{_second(seconds)}.{micro:06d}Z"
-
-
-def from_rfc3339(text: str) -> int:
-    """Return the microseconds of a time that `rfc3339` wrote."""
-    seconds, _, micro = text.removesuffix("Z").partition(".")
-    return _seconds(seconds) + int(micro)
 
 
 class JsonCodec:

@@ -32,8 +32,8 @@ from pgqueuer.domain.types import Channel
 from typing_extensions import override
 
 from app.runtime.errors import StoreUnavailable
-from app.runtime.jobs import SideJob
-from app.runtime.ports import Clock
+from app.runtime.ports.process import Clock
+from app.runtime.side.jobs import SideJob
 from app.storage.engine import Engine
 
 SWEEP_S: Final = 1.0

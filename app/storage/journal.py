@@ -3,15 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.runtime.records import (
-    Append,
-    Appended,
-    Fate,
-    HeadInfo,
-    SealedEvent,
-    Snapshot,
-)
-from app.runtime.webhooks import EVENTS as WEBHOOK_EVENTS
+from app.runtime.ports.journal import Append, Appended, Fate, HeadInfo, SealedEvent, Snapshot
+from app.runtime.side.webhook_records import EVENTS as WEBHOOK_EVENTS
+from app.runtime.times import maybe_time
 from app.storage.engine import Engine
 from app.storage.sql import (
     EVENT_COLUMNS,
@@ -24,7 +18,6 @@ from app.storage.sql import (
     fact_values,
     unnested,
 )
-from app.storage.times import maybe_time
 
 _ENTRY_TYPES: Final = tuple(
     f"{kind}[]"

@@ -8,7 +8,7 @@ from typing import Final
 import asyncpg
 
 from app.runtime.errors import StoreUnavailable
-from app.runtime.ports import Clock
+from app.runtime.ports.process import Clock
 from app.storage.engine import Engine, translated
 
 CHANNEL: Final = "surefoot_wake"

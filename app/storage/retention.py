@@ -5,7 +5,7 @@ Each finds its rows by an index, the oldest first, and leaves what somebody hold
 
 from typing import Final
 
-from app.runtime.retention import Keeping, Waste
+from app.runtime.side.retention import Keeping, Waste
 from app.storage.engine import Engine
 
 MOST_SESSIONS: Final = 50

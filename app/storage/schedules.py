@@ -10,11 +10,11 @@ from typing import Final
 
 import asyncpg
 
-from app.runtime.records import Remember
-from app.runtime.schedule_records import MOST_RUNS, Outcome, Run, ScheduleRow, Seen
-from app.runtime.timing import Missed, Timing
+from app.runtime.ports.sessions import Remember
+from app.runtime.side.schedule_records import MOST_RUNS, Outcome, Run, ScheduleRow, Seen
+from app.runtime.side.timing import Missed, Timing
+from app.runtime.times import maybe_time, maybe_us, to_time, to_us
 from app.storage.engine import Engine
-from app.storage.times import maybe_time, maybe_us, to_time, to_us
 
 _COLUMNS: Final = (
     "id, tenant, name, cron, at, timezone, missed, paused, session_id, content, version,"

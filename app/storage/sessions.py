@@ -8,8 +8,7 @@ import asyncpg
 
 from app.core.lifecycle import PendingKind
 from app.runtime.errors import KeyTaken, StoreRefused
-from app.runtime.idempotency import GONE
-from app.runtime.records import (
+from app.runtime.ports.sessions import (
     Delivery,
     InboxKind,
     InboxRow,
@@ -18,6 +17,8 @@ from app.runtime.records import (
     Remembered,
     SessionRow,
 )
+from app.runtime.sessions.idempotency import GONE
+from app.runtime.times import to_time
 from app.storage.engine import Engine
 from app.storage.sql import (
     EVENT_COLUMNS,
@@ -31,7 +32,6 @@ from app.storage.sql import (
     session_of,
     unnested,
 )
-from app.storage.times import to_time
 
 _FACTS: Final = ", ".join(f"${n}::{t}" for n, t in enumerate(FACT_TYPES, 16)).replace(
     "$25::text", "$25::text::text[]"

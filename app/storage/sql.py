@@ -5,8 +5,10 @@ from typing import Final
 
 from asyncpg import Record
 
-from app.runtime.records import Facts, SealedEvent, SessionRow, WrappedKey
-from app.storage.times import maybe_time, maybe_us, to_time, to_us
+from app.runtime.ports.journal import Facts, SealedEvent
+from app.runtime.ports.keys import WrappedKey
+from app.runtime.ports.sessions import SessionRow
+from app.runtime.times import maybe_time, maybe_us, to_time, to_us
 
 JOURNAL_V: Final = 2
 """The generation of events this code writes and reads; raised with any event's schema version.

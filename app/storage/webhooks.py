@@ -4,7 +4,7 @@ from typing import Final
 
 from asyncpg import Record
 
-from app.runtime.webhooks import (
+from app.runtime.side.webhook_records import (
     Claimed,
     DeliveryStatus,
     Secrets,
@@ -13,8 +13,8 @@ from app.runtime.webhooks import (
     WebhookDelivery,
     WebhookSpec,
 )
+from app.runtime.times import maybe_us, to_time, to_us
 from app.storage.engine import Engine
-from app.storage.times import maybe_us, to_time, to_us
 
 _ADD: Final = """
 insert into webhooks

@@ -7,10 +7,11 @@ owner into it. A claim raises the epoch, which fences off whoever owned it befor
 from collections.abc import Sequence
 from typing import Final
 
-from app.runtime.records import Claim, Owned, WrappedKey
+from app.runtime.ports.keys import WrappedKey
+from app.runtime.ports.workers import Claim, Owned
+from app.runtime.times import maybe_us
 from app.storage.engine import Engine
 from app.storage.sql import ALIVE, JOURNAL_V, unowned
-from app.storage.times import maybe_us
 
 _RENEW: Final = """
 insert into workers (id, lease_until, started_at, version)

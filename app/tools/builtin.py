@@ -8,7 +8,7 @@ from app.core.events import EffectClass
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.errors import ToolFailure
-from app.runtime.ports import Clock
+from app.runtime.ports.process import Clock
 from app.tools.calculate import calculate
 from app.tools.calculate_tokens import MOST_CHARS, ExpressionError
 from app.tools.moment import ZoneError, moment

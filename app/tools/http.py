@@ -18,8 +18,8 @@ import httpx2
 from app.core.events import EffectClass
 from app.core.faults import Fault, FaultKind
 from app.runtime.errors import ToolFailure, Withheld
-from app.runtime.exchange import StatusReply, ToolReply, ToolRequest
-from app.runtime.ports import Clock
+from app.runtime.ports.process import Clock
+from app.runtime.ports.tools import StatusReply, ToolReply, ToolRequest
 from app.tools import redirects
 from app.tools.egress import EgressGuard, EgressRefusedError, UnresolvedError
 from app.tools.network import PinnedBackend, host_and_port

@@ -16,8 +16,8 @@ import httpcore2
 import httpx2
 from standardwebhooks.webhooks import Webhook
 
-from app.runtime.ports import Clock
-from app.runtime.webhooks import Posted
+from app.runtime.ports.process import Clock
+from app.runtime.side.webhook_records import Posted
 from app.tools.egress import EgressGuard, EgressRefusedError, UnresolvedError, literal_address
 from app.tools.network import PinnedBackend, host_and_port
 from app.tools.received import retry_after_us

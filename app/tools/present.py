@@ -4,7 +4,7 @@ import json
 from typing import Final
 
 from app.core.canonical import Json, as_text
-from app.runtime.exchange import ToolReply
+from app.runtime.ports.tools import ToolReply
 
 MOST_KEPT: Final = 64 * 1024
 """Bytes of JSON text that a result may take in the journal."""

@@ -7,7 +7,7 @@ from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolKind
 from app.runtime.errors import ToolFailure, Withheld
-from app.runtime.exchange import StatusReply, ToolReply, ToolRequest
+from app.runtime.ports.tools import StatusReply, ToolReply, ToolRequest
 from app.tools.builtin import Builtins
 from app.tools.http import HttpTools
 from app.tools.present import present

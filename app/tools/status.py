@@ -16,7 +16,7 @@ from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import HttpTemplate, ToolSpec
 from app.runtime.errors import ToolFailure
-from app.runtime.exchange import StatusReply
+from app.runtime.ports.tools import StatusReply
 from app.tools.present import present
 from app.tools.received import Received, fault_of, value_of
 from app.tools.templates import Outgoing, build

@@ -18,7 +18,7 @@ from referencing.exceptions import Unresolvable
 from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ApprovalMode, ToolSpec
-from app.runtime.exchange import Checked
+from app.runtime.ports.tools import Checked
 from app.tools.approvals import MARKS, MONEY, needs_approval
 from app.tools.explain import explain
 from app.tools.hygiene import UnfitJsonError, clean_text, read_json

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.api import body, connection
+from app.api import connection
+from app.api.wire import body
 from tests.api.conftest import served
 from tests.fakes.api_world import World
 

@@ -3,11 +3,11 @@
 import httpx2
 import pytest
 
-from app.api.explanations import ChainList, ExplanationOut, ReplayOut, RequestOut, StateOut
+from app.api.shapes.explaining import ChainList, ExplanationOut, ReplayOut, RequestOut, StateOut
 from app.core.events import ModelRequested, PhaseEntered, PromptRef, Purpose
 from app.core.lifecycle import Phase
-from app.runtime import inquiry
 from app.runtime.errors import KeyMissing, Tampered
+from app.runtime.explaining import inquiry
 from tests.api.test_unreadable import refuse
 from tests.fakes.api_world import World
 

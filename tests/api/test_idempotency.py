@@ -8,10 +8,10 @@ import httpx2
 import pytest
 
 from app.api.app import create_api
-from app.api.routing import Keeps, Operation
+from app.api.wire.routing import Keeps, Operation
 from app.core.ids import approval_id
 from app.core.lifecycle import StopReason
-from app.runtime.idempotency import Attempt
+from app.runtime.sessions.idempotency import Attempt
 from tests.api.conftest import create
 from tests.fakes.api_world import World
 from tests.waiting import until
@@ -181,7 +181,6 @@ async def test_cancel_and_close_once(client: httpx2.AsyncClient, world: World, v
 async def _left_in_flight(client: httpx2.AsyncClient, world: World, path: str) -> httpx2.Response:
     """Answer a request whose key was marked by a process that died since."""
     attempt = Attempt.of("default", "k-1", f"POST {path}", b"{}" if "invoke" in path else b"")
-    assert attempt is not None
     mark = attempt.record(world.services.keyring, 0, b"", None)
     await world.store.begin_remembering(mark)
     return await client.post(path, json={} if "invoke" in path else None, headers=KEY)
@@ -288,7 +287,6 @@ async def test_every_post_honours_the_key(
     bad = await client.post(path, json={}, headers={"Idempotency-Key": '"'})
     assert (bad.status_code, bad.json()["type"]) == (400, "/problems/invalid-parameter")
     attempt = Attempt.of("default", "k-1", f"POST {path}", b"{}")
-    assert attempt is not None
     first = attempt.record(world.services.keyring, 200, b'{"first":1}', None)
     world.store.records["default", "k-1"] = first
     again = await client.post(path, json={}, headers=KEY)

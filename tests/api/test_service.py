@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from app.api import export
 from app.api.deps import Auth
-from app.api.problems import TITLES
+from app.api.wire.problems import TITLES
 from tests.api.conftest import create, in_process
 from tests.fakes.api_world import World
 

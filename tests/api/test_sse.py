@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
-from app.api import sse
-from app.api.places import Places
-from app.api.sse import EventStream, Outbox
-from app.runtime.frames import PING, Frame
+from app.api.streams import sse
+from app.api.streams.places import Places
+from app.api.streams.sse import EventStream, Outbox
+from app.runtime.streams.frames import PING, Frame
 from tests.waiting import until
 
 

@@ -5,8 +5,7 @@ import pytest
 from typing_extensions import override
 
 from app.runtime.errors import KeyMissing, Tampered
-from app.runtime.ports import SessionCipher
-from app.runtime.records import WrappedKey
+from app.runtime.ports.keys import SessionCipher, WrappedKey
 from tests.fakes.api_ports import PlainCipher, PlainKeyring
 from tests.fakes.api_world import World
 

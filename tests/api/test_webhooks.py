@@ -3,8 +3,8 @@
 import httpx2
 import pytest
 
-from app.api.webhook_shapes import DeliveryOut, TriedOut, WebhookOut, WebhookSecretOut
-from app.runtime.webhooks import EVENTS, DeliveryStatus, Posted, WebhookDelivery
+from app.api.shapes.webhooks import DeliveryOut, TriedOut, WebhookOut, WebhookSecretOut
+from app.runtime.side.webhook_records import EVENTS, DeliveryStatus, Posted, WebhookDelivery
 from tests.fakes.api_world import World
 
 URL = "/v1/webhooks"

@@ -25,7 +25,8 @@ from app.core.events import (
 from app.core.evolve import evolve
 from app.core.messages import sequence_fault
 from app.core.state import State
-from app.runtime.records import SealedEvent, WrappedKey
+from app.runtime.ports.journal import SealedEvent
+from app.runtime.ports.keys import WrappedKey
 from app.runtime.sealing import Sealer
 from app.storage.chain import verify_chain
 from app.storage.codec import JsonCodec

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 import pytest
 
 from app.runtime.clock import SystemClock
-from app.runtime.ports import JournalStore, SessionStore, ToolStore, WorkerStore
-from app.runtime.schedule_records import ScheduleStore
+from app.runtime.ports.journal import JournalStore
+from app.runtime.ports.sessions import SessionStore
+from app.runtime.ports.tools import ToolStore
+from app.runtime.ports.workers import WorkerStore
+from app.runtime.side.schedule_records import ScheduleStore
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
 from app.storage.migrate import migrate

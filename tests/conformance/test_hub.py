@@ -10,9 +10,8 @@ import pytest
 from app.live.hot import RedisHotStates
 from app.live.link import Link
 from app.live.reader import MOST_EVENTS
-from app.runtime.exchange import LiveEvent
-from app.runtime.ports import HotStates, Hub
-from app.runtime.records import Snapshot
+from app.runtime.ports.journal import Snapshot
+from app.runtime.ports.live import HotStates, Hub, LiveEvent
 from tests.clocks import RealClock
 from tests.fakes.live import MemoryHot, MemoryHub
 from tests.live.running import running_hub

@@ -4,16 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.runtime.records import (
-    Appended,
-    Claim,
-    Delivery,
-    Fate,
-    InboxKind,
-    Owned,
-    Release,
-    Snapshot,
-)
+from app.runtime.ports.journal import Appended, Fate, Release, Snapshot
+from app.runtime.ports.sessions import Delivery, InboxKind
+from app.runtime.ports.workers import Claim, Owned
 from tests.conformance.conftest import Stores
 from tests.making import AT_US, KEYS, append, event, message, new_session
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from app.runtime.clock import SystemClock
-from app.runtime.schedule_records import MOST_RUNS, Outcome, Run, ScheduleRow
-from app.runtime.timing import Missed, Timing
+from app.runtime.side.schedule_records import MOST_RUNS, Outcome, Run, ScheduleRow
+from app.runtime.side.timing import Missed, Timing
 from tests.conformance.conftest import Stores
 from tests.making import remember
 

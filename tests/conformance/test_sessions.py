@@ -7,14 +7,8 @@ import pytest
 
 from app.core.lifecycle import Status
 from app.runtime.errors import KeyTaken
-from app.runtime.records import (
-    Delivery,
-    InboxKind,
-    InboxRow,
-    Release,
-    Remembered,
-    Snapshot,
-)
+from app.runtime.ports.journal import Release, Snapshot
+from app.runtime.ports.sessions import Delivery, InboxKind, InboxRow, Remembered
 from tests.conformance.conftest import Stores
 from tests.making import KEYS, append, facts, message, new_session, remember
 

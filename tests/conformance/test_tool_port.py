@@ -11,8 +11,7 @@ from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import ToolFailure
-from app.runtime.exchange import StatusReply
-from app.runtime.ports import ToolPort
+from app.runtime.ports.tools import StatusReply, ToolPort
 from app.tools.definition import parse
 from tests.fakes.toolport import FakeTools
 from tests.tools.support import answering, call, json_answer, raw, serving, tools_for

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from app.runtime.clock import SystemClock
-from app.runtime.webhooks import (
+from app.runtime.side.webhook_records import (
     DeliveryStatus,
     Settled,
     Webhook,
@@ -15,9 +15,9 @@ from app.runtime.webhooks import (
     WebhookSpec,
     WebhookStore,
 )
+from app.runtime.times import maybe_time, to_time
 from app.storage.engine import Engine
 from app.storage.migrate import migrate
-from app.storage.times import maybe_time, to_time
 from app.storage.webhooks import PostgresWebhooks
 from tests.fakes.webhooks import MemoryWebhooks
 from tests.servers import Databases

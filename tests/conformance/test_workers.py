@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from app.runtime.records import Claim, Fate, Owned, Release
+from app.runtime.ports.journal import Fate, Release
+from app.runtime.ports.workers import Claim, Owned
 from tests.conformance.conftest import Stores
 from tests.making import AT_US, KEYS, append, message, new_session
 

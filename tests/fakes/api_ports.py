@@ -11,19 +11,12 @@ from app.core.faults import Fault, FaultKind
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.errors import Erased, ToolFailure
-from app.runtime.exchange import (
-    Checked,
-    LiveEvent,
-    ModelReply,
-    ModelRequest,
-    StatusReply,
-    ToolReply,
-    ToolRequest,
-)
-from app.runtime.ports import SessionCipher
-from app.runtime.records import WrappedKey
+from app.runtime.ports.keys import SessionCipher, WrappedKey
+from app.runtime.ports.live import LiveEvent
+from app.runtime.ports.models import ModelReply, ModelRequest
+from app.runtime.ports.tools import Checked, StatusReply, ToolReply, ToolRequest
 from app.runtime.sealing import Sealer
-from app.runtime.views import rfc3339
+from app.runtime.times import rfc3339
 from app.storage.chain import ChainWalk
 from app.storage.codec import JsonCodec
 

@@ -11,24 +11,19 @@ from app.core.events import ToolRef
 from app.core.lifecycle import PendingKind
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import StoreUnavailable
-from app.runtime.findings import Finding
-from app.runtime.idempotency import GONE
-from app.runtime.records import (
-    Append,
-    Appended,
-    Claim,
+from app.runtime.explaining.findings import Finding
+from app.runtime.ports.journal import Append, Appended, HeadInfo, SealedEvent, Snapshot
+from app.runtime.ports.sessions import (
     Delivery,
-    HeadInfo,
     InboxKind,
     InboxRow,
     NewSession,
-    Owned,
     Remember,
     Remembered,
-    SealedEvent,
     SessionRow,
-    Snapshot,
 )
+from app.runtime.ports.workers import Claim, Owned
+from app.runtime.sessions.idempotency import GONE
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing_extensions import override
 
 from app.api.deps import ApiServices, Auth, ParsedTool
-from app.api.places import Places
+from app.api.streams.places import Places
 from app.core.events import (
     Body,
     Event,
@@ -25,29 +25,29 @@ from app.core.ids import approval_id
 from app.core.lifecycle import Phase, StopReason, status_of
 from app.core.state import State
 from app.core.toolbox import ToolKind, ToolSpec
-from app.runtime.admission import Admission
-from app.runtime.answers import Answers
-from app.runtime.approvals import Approvals
-from app.runtime.audience import Audience
 from app.runtime.catalog import Catalog
-from app.runtime.checkup import Checkup
 from app.runtime.clock import SystemClock
-from app.runtime.creation import Creation
-from app.runtime.deliveries import ping
-from app.runtime.erasing import Erasing
-from app.runtime.exchange import LiveEvent
-from app.runtime.firing import Firing
-from app.runtime.follow import Follower
-from app.runtime.forks import Forks
-from app.runtime.inquiry import Inquiry
+from app.runtime.explaining.checkup import Checkup
+from app.runtime.explaining.inquiry import Inquiry
 from app.runtime.past import Past
-from app.runtime.records import Facts
+from app.runtime.ports.journal import Facts
+from app.runtime.ports.live import LiveEvent
 from app.runtime.refusals import FieldFault, Invalid
-from app.runtime.schedules import Schedules
 from app.runtime.sealing import DELTA_CONTEXT, VIEW_CONTEXT, Sealer
-from app.runtime.sessions import Sessions
+from app.runtime.sessions.admission import Admission
+from app.runtime.sessions.answers import Answers
+from app.runtime.sessions.approvals import Approvals
+from app.runtime.sessions.audience import Audience
+from app.runtime.sessions.creation import Creation
+from app.runtime.sessions.erasing import Erasing
+from app.runtime.sessions.forks import Forks
+from app.runtime.sessions.verbs import Sessions
+from app.runtime.side.deliveries import ping
+from app.runtime.side.firing import Firing
+from app.runtime.side.schedules import Schedules
+from app.runtime.side.webhooks import Courier, Webhooks
+from app.runtime.streams.follow import Follower
 from app.runtime.views import RESULT, facts_of, view_of
-from app.runtime.webhooks import Courier, Webhooks
 from app.storage.codec import JsonCodec
 from tests.fakes.api_ports import (
     CALCULATE,

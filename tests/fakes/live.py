@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from app.runtime.exchange import LiveEvent
-from app.runtime.records import Snapshot
+from app.runtime.ports.journal import Snapshot
+from app.runtime.ports.live import LiveEvent
 
 MOST_EVENTS = 512
 

@@ -9,7 +9,7 @@ from app.core.context import request_hash
 from app.core.events import ModelRef, Usage
 from app.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from app.runtime.errors import ModelFailure
-from app.runtime.exchange import ModelReply, ModelRequest, RawCall
+from app.runtime.ports.models import ModelReply, ModelRequest, RawCall
 
 MODEL = ModelRef("scripted", price_input=1.0, price_output=2.0)
 USAGE = Usage(input_tokens=100, output_tokens=10)

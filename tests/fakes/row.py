@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.runtime.errors import KeyTaken
-from app.runtime.records import (
-    Claim,
+from app.runtime.ports.journal import Facts
+from app.runtime.ports.sessions import (
     Delivery,
-    Facts,
     InboxKind,
     InboxRow,
     NewSession,
@@ -17,6 +16,7 @@ from app.runtime.records import (
     Remembered,
     SessionRow,
 )
+from app.runtime.ports.workers import Claim
 
 
 @dataclass(slots=True)

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from app.runtime.ports import Clock
-from app.runtime.records import Remember
-from app.runtime.schedule_records import MOST_RUNS, Outcome, Run, ScheduleRow, Seen
+from app.runtime.ports.process import Clock
+from app.runtime.ports.sessions import Remember
+from app.runtime.side.schedule_records import MOST_RUNS, Outcome, Run, ScheduleRow, Seen
 
 
 @dataclass

@@ -10,7 +10,7 @@ from app.core.canonical import Json
 from app.core.events import EffectClass, ToolRef
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolKind, ToolSpec
-from app.runtime.exchange import Checked, StatusReply, ToolReply, ToolRequest
+from app.runtime.ports.tools import Checked, StatusReply, ToolReply, ToolRequest
 
 Behaviour = Callable[[ToolRequest], Awaitable[Json]]
 

@@ -12,23 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
 from app.core.lifecycle import PendingKind
-from app.runtime.idempotency import GONE
-from app.runtime.ports import Clock
-from app.runtime.records import (
-    Append,
-    Appended,
-    Claim,
-    Fate,
-    HeadInfo,
-    InboxRow,
-    NewSession,
-    Owned,
-    Remember,
-    Remembered,
-    SealedEvent,
-    SessionRow,
-    Snapshot,
-)
+from app.runtime.ports.journal import Append, Appended, Fate, HeadInfo, SealedEvent, Snapshot
+from app.runtime.ports.process import Clock
+from app.runtime.ports.sessions import InboxRow, NewSession, Remember, Remembered, SessionRow
+from app.runtime.ports.workers import Claim, Owned
+from app.runtime.sessions.idempotency import GONE
 from tests.fakes.api_store import bounded
 from tests.fakes.row import Locked, Row, row_of
 

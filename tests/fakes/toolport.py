@@ -11,7 +11,7 @@ from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import ToolFailure
-from app.runtime.exchange import Checked, StatusReply, ToolReply, ToolRequest
+from app.runtime.ports.tools import Checked, StatusReply, ToolReply, ToolRequest
 
 Answer = Fault | ToolReply | Callable[[ToolRequest], Json]
 """A fault to fail with, a reply to give, or a function that makes the output."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from app.runtime.webhooks import (
+from app.runtime.side.webhook_records import (
     Claimed,
     DeliveryStatus,
     Posted,

@@ -18,9 +18,9 @@ from app.live.hot import RedisHotStates
 from app.live.hub import RedisHub
 from app.providers.registry import Models
 from app.runtime.catalog import Catalog
-from app.runtime.exchange import LiveEvent
-from app.runtime.ports import LockedSession
-from app.runtime.records import Claim
+from app.runtime.ports.live import LiveEvent
+from app.runtime.ports.sessions import LockedSession
+from app.runtime.ports.workers import Claim
 from app.storage import sessions
 from app.storage.journal import PostgresJournal
 from app.storage.sessions import PostgresSessions

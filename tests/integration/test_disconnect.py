@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from app.devstack import embedded_valkey_server
-from app.runtime.audience import GRACE_S
+from app.runtime.sessions.audience import GRACE_S
 from tests.integration.client import Client, Reader
 from tests.integration.process import Process
 from tests.integration.scripted import SLOW, by_text

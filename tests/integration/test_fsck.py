@@ -10,13 +10,13 @@ import asyncpg
 import httpx2
 import pytest
 
-from app.runtime.records import WrappedKey
+from app.runtime.ports.keys import WrappedKey
 from app.runtime.sealing import Sealer
+from app.runtime.times import to_time
 from app.storage.codec import JsonCodec
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
 from app.storage.keys import MasterKeys, parse_keys
-from app.storage.times import to_time
 from tests.integration.ground import Ground, standing
 from tests.integration.process import ROOT
 from tests.integration.stack import Stack, Stacks

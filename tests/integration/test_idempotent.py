@@ -5,7 +5,7 @@ import asyncio
 import httpx2
 import pytest
 
-from app.runtime.idempotency import Attempt
+from app.runtime.sessions.idempotency import Attempt
 from app.storage.engine import Engine
 from app.storage.keys import MasterKeys
 from app.storage.sessions import PostgresSessions
@@ -59,7 +59,6 @@ async def test_ten_at_once_through_two_processes_and_one_after_a_restart(stacks:
 
 async def _another_tenant_has_keys_of_its_own(stack: Stack) -> None:
     attempt = Attempt.of("other", KEY, "POST /v1/sessions", b"{}")
-    assert attempt is not None
     record = attempt.record(MasterKeys({"k": b"k" * 32}), 201, b"{}", None)
     async with Engine(stack.dsn) as engine:
         assert await PostgresSessions(engine).create(new_session("other"), record) is None

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis
 
-from app.runtime.records import WrappedKey
+from app.runtime.ports.keys import WrappedKey
 from app.runtime.sealing import Sealer
 from app.storage.chain import BrokenLink, FaultOfChain, verify_chain
 from app.storage.codec import JsonCodec

@@ -9,9 +9,9 @@ from typing import Final
 
 from app.core import plan
 from app.core.state import CallStage
-from app.runtime.lease import Hold
-from app.runtime.writer import JournalWriter
-from app.runtime.writer import _Waiting as Waiting
+from app.runtime.execution.lease import Hold
+from app.runtime.execution.writer import JournalWriter
+from app.runtime.execution.writer import _Waiting as Waiting
 from app.storage import journal, sessions
 from app.storage.workers import PostgresWorkers
 from app.tools import http

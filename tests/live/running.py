@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from app.live.hub import RedisHub
 from app.live.link import Link
-from app.runtime.ports import Clock
+from app.runtime.ports.process import Clock
 from tests.clocks import RealClock
 from tests.waiting import until
 

@@ -12,8 +12,8 @@ from app.live.hot import RedisHotStates
 from app.live.link import Link
 from app.live.subscription import Subscription
 from app.runtime.errors import LiveUnavailable, StoreUnavailable
-from app.runtime.exchange import LiveEvent
-from app.runtime.records import Snapshot
+from app.runtime.ports.journal import Snapshot
+from app.runtime.ports.live import LiveEvent
 from tests.clocks import RealClock
 from tests.live.running import Proxy, proxied, running_hub
 from tests.waiting import until

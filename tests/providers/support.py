@@ -10,7 +10,7 @@ from app.core.toolbox import ToolKind, ToolSpec
 from app.providers.config import ModelConfig, Profile
 from app.providers.registry import Models
 from app.runtime.errors import ModelFailure
-from app.runtime.exchange import ModelReply, ModelRequest
+from app.runtime.ports.models import ModelReply, ModelRequest
 from tests.scripted.answers import Answer
 from tests.scripted.model import ScriptedModel
 

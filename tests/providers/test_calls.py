@@ -5,7 +5,7 @@ import pytest
 from app.core.canonical import Json
 from app.providers.calls import MOST_CALLS, CallAssembler
 from app.runtime.errors import ModelFailure
-from app.runtime.exchange import RawCall
+from app.runtime.ports.models import RawCall
 from tests.scripted.history import Body
 
 KNOWN = {"echo", "now", "get", "get_weather"}

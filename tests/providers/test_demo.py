@@ -11,7 +11,7 @@ from app.providers.demo import DEMO, LABEL
 from app.providers.registry import Models
 from app.providers.sums import expression_in
 from app.runtime.errors import ModelFailure
-from app.runtime.exchange import ModelReply
+from app.runtime.ports.models import ModelReply
 from tests.providers.support import FixedClock, arguments_of, models, request, tool
 
 CALCULATE = tool("calculate", expression={"type": "string"})

@@ -9,7 +9,7 @@ from app.core.toolbox import ToolKind, ToolSpec
 from app.providers.config import ModelConfig, Profile
 from app.providers.schemas import plain_schema
 from app.providers.wire import ToolWriter, request_body
-from app.runtime.exchange import ModelRequest
+from app.runtime.ports.models import ModelRequest
 from tests.providers.support import ECHO, NOW, ask, models, request, round_of, tool
 from tests.scripted.answers import calls, tc, text
 from tests.scripted.history import Body, Invalid, check

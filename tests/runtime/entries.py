@@ -1,6 +1,8 @@
 """Appends made by hand, for the tests of the writer."""
 
-from app.runtime.records import Append, Facts, NewSession, Release, SealedEvent, WrappedKey
+from app.runtime.ports.journal import Append, Facts, Release, SealedEvent
+from app.runtime.ports.keys import WrappedKey
+from app.runtime.ports.sessions import NewSession
 from tests.fakes.store import MemoryStore
 
 FACTS = Facts("active", "THINK", 1, 1, None, None, "{}", "{}", "", (), None)

@@ -1,6 +1,6 @@
 """What the scripted model does in the tests of the runtime."""
 
-from app.runtime.exchange import ModelReply, ModelRequest
+from app.runtime.ports.models import ModelReply, ModelRequest
 from tests.fakes.models import calls, results, says
 
 

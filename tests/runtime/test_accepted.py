@@ -8,10 +8,10 @@ import pytest
 
 from app.core.faults import Fault, FaultKind
 from app.runtime.errors import ModelFailure
-from app.runtime.exchange import ModelReply, ModelRequest
-from app.runtime.poison import MOST_CLAIMS
+from app.runtime.execution.poison import MOST_CLAIMS
+from app.runtime.execution.worker import WorkerOptions
+from app.runtime.ports.models import ModelReply, ModelRequest
 from app.runtime.refusals import Conflict
-from app.runtime.worker import WorkerOptions
 from tests.fakes.interposed import Death
 from tests.fakes.models import says
 from tests.runtime.scripts import weather

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from app.runtime.admission import Admission
 from app.runtime.errors import StoreUnavailable
 from app.runtime.refusals import Overloaded
+from app.runtime.sessions.admission import Admission
 from tests.fakes.interposed import Faults, interposed
 from tests.runtime.world import World
 

@@ -10,13 +10,12 @@ from app.core.events import Event, ToolFinished, TurnEnded
 from app.core.evolve import fold
 from app.core.lifecycle import StopReason
 from app.core.state import State
-from app.runtime.audit_ports import AuditStore, Chains
-from app.runtime.auditor import Auditor
-from app.runtime.checkup import Checkup, Reading, Survey
 from app.runtime.errors import StoreUnavailable
-from app.runtime.findings import ADVICE, Finding, Invariant
-from app.runtime.ports import JournalStore
-from app.runtime.records import Facts
+from app.runtime.explaining.auditor import Auditor
+from app.runtime.explaining.checkup import Checkup, Reading, Survey
+from app.runtime.explaining.findings import ADVICE, Finding, Invariant
+from app.runtime.explaining.ports import AuditStore, Chains
+from app.runtime.ports.journal import Facts, JournalStore
 from app.runtime.views import facts_of
 from tests.core.machine_kit import ONCE, Machine, call
 from tests.fakes.clock import LoopClock

@@ -9,17 +9,18 @@ from typing_extensions import override
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
-from app.runtime.deliveries import RETRY_S, Composer, Deliveries, judged
 from app.runtime.errors import Erased, KeyMissing, Tampered
-from app.runtime.records import SealedEvent, WrappedKey
-from app.runtime.webhooks import (
-    Courier,
+from app.runtime.ports.journal import SealedEvent
+from app.runtime.ports.keys import WrappedKey
+from app.runtime.side.deliveries import RETRY_S, Composer, Deliveries, judged
+from app.runtime.side.webhook_records import (
     DeliveryStatus,
     Posted,
     Webhook,
     WebhookDelivery,
     WebhookSpec,
 )
+from app.runtime.side.webhooks import Courier
 from tests.fakes.api_ports import FakeTokens, PlainCipher, PlainKeyring
 from tests.fakes.api_store import FakeStore
 from tests.fakes.webhooks import FakePoster, MemoryWebhooks, readable

@@ -11,10 +11,11 @@ from app.core.canonical import Json
 from app.core.events import SessionClaimed, ToolFinished, TurnEnded
 from app.core.faults import Fault, FaultKind
 from app.core.lifecycle import StopReason
-from app.runtime.driver import Driver
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
-from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
-from app.runtime.frames import Frame
+from app.runtime.execution.driver import Driver
+from app.runtime.ports.models import ModelReply, ModelRequest
+from app.runtime.ports.tools import ToolRequest
+from app.runtime.streams.frames import Frame
 from tests.fakes.interposed import Faults
 from tests.fakes.models import Script, calls, results, says
 from tests.runtime.scripts import shop, sums, weather

@@ -8,8 +8,10 @@ from app.core.events import Choice, Limits, Policy, SessionCreated
 from app.core.faults import Fault, FaultKind
 from app.core.inputs import ApprovalGiven, Claimed, StatusChecked
 from app.core.plan import owed
-from app.runtime.explain import Known, Story, explained
-from app.runtime.records import SessionRow, WrappedKey
+from app.runtime.explaining.standing import Known
+from app.runtime.explaining.story import Story, explained
+from app.runtime.ports.keys import WrappedKey
+from app.runtime.ports.sessions import SessionRow
 from app.runtime.views import facts_of
 from tests.core.machine_kit import ONCE, SECOND, Machine, call
 

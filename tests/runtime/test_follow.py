@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from app.runtime import follow as module
 from app.runtime.errors import StoreUnavailable
-from app.runtime.exchange import LiveEvent
-from app.runtime.follow import Follower, Mailbox
-from app.runtime.frames import PING, Frame
-from app.runtime.records import SealedEvent
+from app.runtime.ports.journal import SealedEvent
+from app.runtime.ports.live import LiveEvent
 from app.runtime.sealing import DELTA_CONTEXT, event_context
+from app.runtime.streams import follow as module
+from app.runtime.streams.follow import Follower, Mailbox
+from app.runtime.streams.frames import PING, Frame
 from tests.fakes.interposed import Faults, interposed
 from tests.fakes.loop import VirtualLoop
 from tests.runtime.scripts import shop

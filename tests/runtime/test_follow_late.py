@@ -5,8 +5,8 @@ from contextlib import aclosing
 
 import pytest
 
-from app.runtime.exchange import LiveEvent
-from app.runtime.follow import Follower
+from app.runtime.ports.live import LiveEvent
+from app.runtime.streams.follow import Follower
 from tests.runtime.test_follow import Author
 from tests.runtime.world import World
 

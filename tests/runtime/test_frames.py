@@ -6,9 +6,9 @@ import gc
 import pytest
 from typing_extensions import override
 
-from app.runtime import follow
-from app.runtime.exchange import LiveEvent
-from app.runtime.frames import Opened
+from app.runtime.ports.live import LiveEvent
+from app.runtime.streams import follow
+from app.runtime.streams.frames import Opened
 from tests.fakes.api_ports import PlainCipher
 from tests.fakes.interposed import Faults, interposed
 from tests.runtime.test_follow import Author, everything
@@ -34,7 +34,7 @@ def event(cipher: PlainCipher, seq: int, size: int) -> LiveEvent:
 
 @pytest.fixture
 def cipher(monkeypatch: pytest.MonkeyPatch) -> CountingCipher:
-    monkeypatch.setattr("app.runtime.frames.event_context", lambda seq: b"event:%d" % seq)
+    monkeypatch.setattr("app.runtime.streams.frames.event_context", lambda seq: b"event:%d" % seq)
     return CountingCipher()
 
 

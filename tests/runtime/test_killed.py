@@ -12,7 +12,7 @@ import pytest
 
 from app.core.events import ModelAnswered, ModelRequested
 from app.core.lifecycle import Status
-from app.runtime.frames import Frame
+from app.runtime.streams.frames import Frame
 from tests.fakes.interposed import Death, Killed
 from tests.fakes.loop import VirtualLoop
 from tests.runtime.scripts import weather

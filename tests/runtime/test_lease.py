@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.runtime.lease import Lease
+from app.runtime.execution.lease import Lease
 from tests.fakes.clock import LoopClock
 
 LEASE_S = 4.0

@@ -15,11 +15,12 @@ import pytest
 from app.core.canonical import Json
 from app.core.events import Choice, ToolIntended
 from app.core.faults import Fault, FaultKind
-from app.runtime.approvals import Decided
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
-from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
-from app.runtime.frames import Frame
+from app.runtime.ports.models import ModelReply, ModelRequest
+from app.runtime.ports.tools import ToolRequest
 from app.runtime.refusals import Refused
+from app.runtime.sessions.approvals import Decided
+from app.runtime.streams.frames import Frame
 from tests.fakes.interposed import Between
 from tests.fakes.loop import VirtualLoop
 from tests.fakes.models import calls, results, says

@@ -6,8 +6,9 @@ import pytest
 
 from app.core.evolve import BrokenJournalError
 from app.core.state import STATE_V, State
-from app.runtime.records import Claim, Snapshot
-from app.runtime.recovery import SHORT_JOURNAL, Recovery
+from app.runtime.execution.recovery import SHORT_JOURNAL, Recovery
+from app.runtime.ports.journal import Snapshot
+from app.runtime.ports.workers import Claim
 from tests.fakes.interposed import Faults, interposed
 from tests.fakes.small import KeepingObserver
 from tests.runtime.scripts import shop

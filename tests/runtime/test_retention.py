@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from app.core.events import Policy
-from app.runtime.erasing import Erasing
 from app.runtime.refusals import Conflict, NotFound, NoWorker
-from app.runtime.retention import LOOK_S, MOST_BATCHES, Keeping, Retention, Waste
+from app.runtime.sessions.erasing import Erasing
+from app.runtime.side.retention import LOOK_S, MOST_BATCHES, Keeping, Retention, Waste
 from tests.fakes.clock import LoopClock
 from tests.fakes.small import KeepingObserver
 from tests.runtime.world import TENANT, World

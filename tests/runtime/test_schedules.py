@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from app.core.events import Policy
-from app.runtime.creation import Wanted
 from app.runtime.errors import KeyMissing, StoreUnavailable
-from app.runtime.firing import AFTER_FAULT_S, DUE_KEY, SCHEDULE_KEY, Firing, Scheduling
-from app.runtime.idempotency import Attempt
-from app.runtime.jobs import SideJob
-from app.runtime.ports import SessionStore
+from app.runtime.ports.sessions import SessionStore
 from app.runtime.refusals import Invalid, NotFound
-from app.runtime.schedule_records import (
+from app.runtime.sessions.creation import Wanted
+from app.runtime.sessions.idempotency import Attempt
+from app.runtime.side.firing import AFTER_FAULT_S, DUE_KEY, SCHEDULE_KEY, Firing, Scheduling
+from app.runtime.side.jobs import SideJob
+from app.runtime.side.schedule_records import (
     Outcome,
     ScheduleRow,
     Spoken,
@@ -23,8 +23,8 @@ from app.runtime.schedule_records import (
     open_target,
     shown_target,
 )
-from app.runtime.schedules import Asked, Schedules
-from app.runtime.timing import Missed, Timing, read_timing
+from app.runtime.side.schedules import Asked, Schedules
+from app.runtime.side.timing import Missed, Timing, read_timing
 from app.storage.keys import MasterKeys
 from tests.fakes.interposed import Between, interposed
 from tests.fakes.schedules import MemorySchedules

@@ -12,12 +12,13 @@ from app.core.events import Policy
 from app.core.faults import Fault, FaultKind
 from app.core.lifecycle import PendingKind, Status, StopReason
 from app.core.messages import AssistantMessage
-from app.runtime.creation import Wanted
 from app.runtime.errors import ModelFailure, StoreUnavailable
-from app.runtime.exchange import ModelReply, ModelRequest, ToolRequest
-from app.runtime.idempotency import Answer, Attempt
-from app.runtime.records import Delivery
+from app.runtime.ports.models import ModelReply, ModelRequest
+from app.runtime.ports.sessions import Delivery
+from app.runtime.ports.tools import ToolRequest
 from app.runtime.refusals import Conflict, Invalid, KeyInFlight, KeyReused, NotFound, NoWorker
+from app.runtime.sessions.creation import Wanted
+from app.runtime.sessions.idempotency import Answer, Attempt
 from tests.fakes.interposed import Faults
 from tests.fakes.models import calls, says
 from tests.fakes.row import Locked
@@ -26,9 +27,7 @@ from tests.runtime.world import LEASE_S, TENANT, World
 
 
 def attempt(key: str, route: str = "POST /v1", body: bytes = b"{}") -> Attempt:
-    made = Attempt.of(TENANT, key, route, body)
-    assert made is not None
-    return made
+    return Attempt.of(TENANT, key, route, body)
 
 
 async def in_status(world: World, status: Status, **facts: object) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.runtime.timing import (
+from app.runtime.side.timing import (
     GRACE_US,
     MOST_MISSED,
     Missed,

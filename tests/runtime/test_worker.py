@@ -10,10 +10,10 @@ from app.core.events import Event
 from app.core.lifecycle import StopReason
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import StoreUnavailable
-from app.runtime.exchange import ModelReply, ModelRequest
-from app.runtime.poison import MOST_CLAIMS
-from app.runtime.records import SealedEvent
-from app.runtime.worker import WorkerOptions
+from app.runtime.execution.poison import MOST_CLAIMS
+from app.runtime.execution.worker import WorkerOptions
+from app.runtime.ports.journal import SealedEvent
+from app.runtime.ports.models import ModelReply, ModelRequest
 from app.storage.keys import MasterKeys
 from tests.fakes.interposed import Death, Faults
 from tests.fakes.models import says

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.runtime import writer as module
 from app.runtime.errors import StoreRefused, StoreUnavailable
-from app.runtime.records import Append, Appended, Fate
-from app.runtime.writer import JournalWriter
+from app.runtime.execution import writer as module
+from app.runtime.execution.writer import JournalWriter
+from app.runtime.ports.journal import Append, Appended, Fate
 from tests.fakes.clock import LoopClock
 from tests.fakes.interposed import Faults, interposed
 from tests.fakes.store import MemoryStore

@@ -10,27 +10,27 @@ from dataclasses import dataclass
 from app.core.events import Event, Limits, Policy
 from app.core.evolve import fold
 from app.core.state import State
-from app.runtime.admission import Admission
-from app.runtime.answers import Answers
-from app.runtime.approvals import Approvals
-from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
-from app.runtime.creation import Creation, Wanted
-from app.runtime.driver import Desk
-from app.runtime.follow import Follower
-from app.runtime.forks import Forks
-from app.runtime.frames import Frame
-from app.runtime.idempotency import Answer
-from app.runtime.lease import Lease
+from app.runtime.execution.calls import AnswerReader
+from app.runtime.execution.driver import Desk
+from app.runtime.execution.lease import Lease
+from app.runtime.execution.perform import Performer
+from app.runtime.execution.recovery import Recovery
+from app.runtime.execution.worker import Worker, WorkerOptions
+from app.runtime.execution.writer import JournalWriter
 from app.runtime.past import Past
-from app.runtime.perform import Performer
-from app.runtime.ports import SessionCipher
-from app.runtime.recovery import Recovery
+from app.runtime.ports.keys import SessionCipher
 from app.runtime.sealing import Sealer
-from app.runtime.sessions import Sessions
+from app.runtime.sessions.admission import Admission
+from app.runtime.sessions.answers import Answers
+from app.runtime.sessions.approvals import Approvals
+from app.runtime.sessions.creation import Creation, Wanted
+from app.runtime.sessions.forks import Forks
+from app.runtime.sessions.idempotency import Answer
+from app.runtime.sessions.verbs import Sessions
+from app.runtime.streams.follow import Follower
+from app.runtime.streams.frames import Frame
 from app.runtime.views import session_json
-from app.runtime.worker import Worker, WorkerOptions
-from app.runtime.writer import JournalWriter
 from app.storage.codec import JsonCodec
 from app.storage.keys import MasterKeys
 from tests.fakes.clock import LoopClock

@@ -26,7 +26,7 @@ from app.core.events import (
 )
 from app.core.evolve import evolve
 from app.core.state import State
-from app.runtime.records import Append, SealedEvent
+from app.runtime.ports.journal import Append, SealedEvent
 from app.runtime.sealing import Sealer
 from app.runtime.views import facts_of
 from app.storage.codec import JsonCodec

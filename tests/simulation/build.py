@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from app.runtime.follow import Follower
-from app.runtime.lease import Lease
-from app.runtime.records import Append, Appended, Fate
-from app.runtime.writer import JournalWriter
+from app.runtime.execution.lease import Lease
+from app.runtime.execution.writer import JournalWriter
+from app.runtime.ports.journal import Append, Appended, Fate
+from app.runtime.streams.follow import Follower
 from tests.fakes.store import MemoryStore
 
 if TYPE_CHECKING:

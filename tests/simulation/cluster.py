@@ -8,21 +8,25 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from app.core.events import Limits
-from app.runtime.admission import Admission
-from app.runtime.answers import Answers
-from app.runtime.approvals import Approvals
-from app.runtime.calls import AnswerReader
 from app.runtime.catalog import Catalog
-from app.runtime.creation import Creation
-from app.runtime.driver import Desk
-from app.runtime.follow import Follower
-from app.runtime.forks import Forks
+from app.runtime.execution.calls import AnswerReader
+from app.runtime.execution.driver import Desk
+from app.runtime.execution.perform import Performer
+from app.runtime.execution.recovery import Recovery
+from app.runtime.execution.worker import Worker, WorkerOptions
 from app.runtime.past import Past
-from app.runtime.perform import Performer
-from app.runtime.ports import Hub, JournalStore, SessionStore, ToolPort, WorkerStore
-from app.runtime.recovery import Recovery
-from app.runtime.sessions import Sessions
-from app.runtime.worker import Worker, WorkerOptions
+from app.runtime.ports.journal import JournalStore
+from app.runtime.ports.live import Hub
+from app.runtime.ports.sessions import SessionStore
+from app.runtime.ports.tools import ToolPort
+from app.runtime.ports.workers import WorkerStore
+from app.runtime.sessions.admission import Admission
+from app.runtime.sessions.answers import Answers
+from app.runtime.sessions.approvals import Approvals
+from app.runtime.sessions.creation import Creation
+from app.runtime.sessions.forks import Forks
+from app.runtime.sessions.verbs import Sessions
+from app.runtime.streams.follow import Follower
 from app.storage.codec import JsonCodec
 from tests.fakes.scripted_tools import FewTools
 from tests.fakes.small import OnePrompt, QuarterTokens

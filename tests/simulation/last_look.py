@@ -2,7 +2,7 @@
 
 from app.core.events import EffectClass
 from app.core.lifecycle import StopReason
-from app.runtime.records import Snapshot
+from app.runtime.ports.journal import Snapshot
 from tests.simulation.cluster import Cluster
 from tests.simulation.users import User
 

@@ -17,15 +17,8 @@ from app.core.faults import Fault, FaultKind
 from app.core.messages import ToolMessage, UserMessage
 from app.core.toolbox import ApprovalMode, HttpTemplate, ToolKind, ToolSpec
 from app.runtime.errors import ModelFailure, ToolFailure, Withheld
-from app.runtime.exchange import (
-    Checked,
-    ModelReply,
-    ModelRequest,
-    RawCall,
-    StatusReply,
-    ToolReply,
-    ToolRequest,
-)
+from app.runtime.ports.models import ModelReply, ModelRequest, RawCall
+from app.runtime.ports.tools import Checked, StatusReply, ToolReply, ToolRequest
 from tests.fakes.scripted_tools import spec
 from tests.simulation.audit import Audit
 from tests.simulation.loop import Process, SeededLoop

@@ -2,9 +2,9 @@
 
 from app.core.events import Choice
 from app.core.lifecycle import PendingKind
-from app.runtime.answers import ClientResult
-from app.runtime.approvals import Decided
-from app.runtime.records import SessionRow
+from app.runtime.ports.sessions import SessionRow
+from app.runtime.sessions.answers import ClientResult
+from app.runtime.sessions.approvals import Decided
 from app.runtime.views import RESULT, VERIFICATION, pending_approvals, pending_calls
 from tests.simulation.small import LinkedCipher
 from tests.simulation.users import ACTS, TENANT, Act, User

@@ -18,20 +18,13 @@ from app.core.lifecycle import StopReason
 from app.core.phases import ending
 from app.core.state import OpenCall, State
 from app.runtime.errors import ToolFailure
-from app.runtime.exchange import LiveEvent, ToolReply, ToolRequest
-from app.runtime.follow import Follower
-from app.runtime.lease import Lease
-from app.runtime.ports import Hub, SessionStore, ToolPort
-from app.runtime.records import (
-    Append,
-    Appended,
-    Fate,
-    InboxRow,
-    NewSession,
-    Remember,
-    Remembered,
-)
-from app.runtime.writer import JournalWriter
+from app.runtime.execution.lease import Lease
+from app.runtime.execution.writer import JournalWriter
+from app.runtime.ports.journal import Append, Appended, Fate
+from app.runtime.ports.live import Hub, LiveEvent
+from app.runtime.ports.sessions import InboxRow, NewSession, Remember, Remembered, SessionStore
+from app.runtime.ports.tools import ToolPort, ToolReply, ToolRequest
+from app.runtime.streams.follow import Follower
 from tests.fakes.store import Switches
 from tests.simulation.build import SOUND, Build, SimStore
 from tests.simulation.cluster import Cluster

@@ -15,8 +15,7 @@ from typing import TypeVar, cast
 from typing_extensions import override
 
 from app.runtime.errors import StoreUnavailable
-from app.runtime.ports import LockedSession
-from app.runtime.records import SessionRow
+from app.runtime.ports.sessions import LockedSession, SessionRow
 from tests.fakes.interposed import interposed
 from tests.fakes.row import Locked, Row
 from tests.fakes.store import MemoryStore

@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from app.runtime.exchange import LiveEvent
-from app.runtime.records import Snapshot
+from app.runtime.ports.journal import Snapshot
+from app.runtime.ports.live import LiveEvent
 from tests.simulation.loop import Process, SeededLoop
 from tests.simulation.postgres import OverError
 from tests.simulation.weather import Weather

@@ -9,7 +9,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from app.runtime import driver, follow, past, recovery, worker, writer
+from app.runtime import past
+from app.runtime.execution import driver, recovery, worker, writer
+from app.runtime.streams import follow
 from tests.simulation.build import SOUND, Build
 from tests.simulation.cluster import Cluster
 from tests.simulation.disasters import disasters

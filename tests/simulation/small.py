@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from app.core.events import Event
 from app.core.state import State
 from app.runtime.errors import Erased, Tampered
-from app.runtime.ports import SessionCipher
-from app.runtime.records import WrappedKey
+from app.runtime.ports.keys import SessionCipher, WrappedKey
 from tests.fakes.clock import EPOCH_US
 from tests.simulation.loop import SeededLoop
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 
 from app.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from app.runtime.exchange import ModelRequest
+from app.runtime.ports.models import ModelRequest
 
 
 def refusal(request: ModelRequest) -> str | None:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from app.runtime.errors import StoreUnavailable
-from app.runtime.frames import Frame
+from app.runtime.streams.frames import Frame
 from tests.simulation.cluster import ApiProcess, Cluster
 from tests.simulation.small import LinkedCipher
 

@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.messages import AssistantMessage, Message, MessageCall, ToolMessage, UserMessage
-from app.runtime.exchange import ModelRequest
+from app.runtime.ports.models import ModelRequest
 from tests.fakes.scripted_tools import spec
 from tests.simulation.outside import MODEL
 from tests.simulation.strict import refusal

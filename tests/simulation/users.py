@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from app.core.events import Policy
-from app.runtime.creation import Wanted
 from app.runtime.errors import StoreUnavailable
-from app.runtime.forks import ForkWanted
-from app.runtime.idempotency import Answer, Attempt
 from app.runtime.refusals import KeyInFlight, NoWorker, Refused
+from app.runtime.sessions.creation import Wanted
+from app.runtime.sessions.forks import ForkWanted
+from app.runtime.sessions.idempotency import Answer, Attempt
 from tests.simulation.cluster import ApiProcess, Cluster
 from tests.simulation.loop import SimTask
 from tests.simulation.tapes import Tape
@@ -109,7 +109,7 @@ class User:
             group.create_task(once())
         return len(taken)
 
-    def attempt(self, what: str) -> tuple[str, Attempt | None]:
+    def attempt(self, what: str) -> tuple[str, Attempt]:
         """Return a text that nobody else says, and the request under a key of its own."""
         self.said += 1
         text = f"u{self.number} {what} {self.said}"

@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 from typing_extensions import override
 
-from app.runtime.auditor import Auditor
-from app.runtime.findings import Finding, Invariant
-from app.runtime.records import Release
+from app.runtime.explaining.auditor import Auditor
+from app.runtime.explaining.findings import Finding, Invariant
+from app.runtime.ports.journal import Release
 from app.storage.audit import ABANDONED, CHECK, SUSPECTS, PostgresAudit
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal

@@ -29,7 +29,8 @@ from app.core.lifecycle import Phase
 from app.core.messages import AssistantMessage, MessageCall, ToolMessage, UserMessage
 from app.core.state import State
 from app.core.upcasters import UnreadableEventError
-from app.storage.codec import JsonCodec, from_rfc3339, rfc3339
+from app.runtime.times import from_rfc3339, rfc3339
+from app.storage.codec import JsonCodec
 
 CODEC = JsonCodec()
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -11,7 +11,8 @@ import pytest
 
 from app.core.events import Event, SessionClosed
 from app.runtime.errors import Erased, KeyMissing, Tampered
-from app.runtime.records import SealedEvent, WrappedKey
+from app.runtime.ports.journal import SealedEvent
+from app.runtime.ports.keys import WrappedKey
 from app.storage.chain import FaultOfChain, verify_chain
 from app.storage.codec import JsonCodec
 from app.storage.keys import AesCipher, KeyFormatError, MasterKeys, make_dev_keys, parse_keys

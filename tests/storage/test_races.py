@@ -8,7 +8,8 @@ import asyncpg
 import pytest
 
 from app.runtime.errors import StoreRefused, StoreUnavailable
-from app.runtime.records import Append, Appended, Claim, Fate, Release
+from app.runtime.ports.journal import Append, Appended, Fate, Release
+from app.runtime.ports.workers import Claim
 from app.storage.engine import Engine
 from app.storage.journal import APPEND, PostgresJournal
 from app.storage.listen import Listener, notify

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.runtime.records import Release
-from app.runtime.retention import Keeping, Waste
+from app.runtime.ports.journal import Release
+from app.runtime.side.retention import Keeping, Waste
 from app.storage.engine import Engine
 from app.storage.journal import PostgresJournal
 from app.storage.retention import (

@@ -11,7 +11,7 @@ from app.core.events import EffectClass
 from app.core.faults import Fault
 from app.core.toolbox import ToolSpec
 from app.runtime.errors import ToolFailure
-from app.runtime.exchange import ToolReply, ToolRequest
+from app.runtime.ports.tools import ToolReply, ToolRequest
 from app.tools.builtin import Builtins
 from app.tools.definition import parse
 from app.tools.egress import EgressGuard, Resolver, networks, system_resolver

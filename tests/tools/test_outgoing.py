@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from app.runtime.webhooks import Posted
+from app.runtime.side.webhook_records import Posted
 from app.tools.egress import EgressGuard, Resolver, networks, system_resolver
 from app.tools.outgoing import OutgoingPosts, sign
 from tests.tools.support import _TLS, FixedClock, Seen, raw, serving

@@ -9,8 +9,7 @@ import pytest
 from app.core.canonical import Json, as_text
 from app.core.faults import FaultKind
 from app.runtime.errors import ToolFailure
-from app.runtime.exchange import ToolReply
-from app.runtime.ports import ArgumentReader, ToolPort
+from app.runtime.ports.tools import ArgumentReader, ToolPort, ToolReply
 from app.tools.builtin import CALCULATE, Builtins
 from app.tools.egress import EgressGuard
 from app.tools.http import HttpTools

@@ -9,7 +9,7 @@ from app.core.canonical import Json
 from app.core.faults import FaultClass, FaultKind, classify
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.errors import ToolFailure, Withheld
-from app.runtime.exchange import StatusReply
+from app.runtime.ports.tools import StatusReply
 from app.tools.definition import describe, parse
 from app.tools.errors import DefinitionError
 from tests.tools.support import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.core.canonical import Json
 from app.core.faults import FaultKind
 from app.core.toolbox import ToolKind, ToolSpec
-from app.runtime.exchange import Checked
+from app.runtime.ports.tools import Checked
 from app.tools.definition import parse
 from app.tools.validation import Arguments, provider_schema
 from tests.tools.support import answering, json_answer, serving

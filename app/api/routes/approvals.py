@@ -3,16 +3,15 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import answer, as_json, page, to_json
-from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.routing import Keeps, Operation
-from app.api.schemas import DecisionIn, checked
-from app.api.shapes import ApprovalList, ApprovalOut
+from app.api.keyed import attempted
+from app.api.shapes.bodies import DecisionIn, checked
+from app.api.shapes.sessions import ApprovalList, ApprovalOut
+from app.api.wire import describing, params
+from app.api.wire.answers import answer, as_json
+from app.api.wire.routing import Keeps, Operation
 from app.core.events import Choice
-from app.runtime.approvals import Decided
-from app.runtime.idempotency import Attempt
+from app.runtime.sessions.approvals import Decided
 
 
 class ApprovalRoutes:
@@ -25,31 +24,26 @@ class ApprovalRoutes:
     async def list(self, request: Request) -> Response:
         """Return what waits to be decided, or everything that one session ever asked for."""
         approvals = self._services.approvals
-        session_id = params.session_filter(request)
+        session_id = params.text_filter(request, "session")
         if session_id is not None:
             row = await self._services.sessions.row(TENANT, session_id)
             found, after = list(await approvals.of_session(row)), None
         else:
             found, after = await approvals.pending(
-                TENANT, after=params.after_session(request), limit=params.limit(request)
+                TENANT, after=params.cursor(request, "session"), limit=params.limit(request)
             )
-        return page([to_json(approval.as_json()) for approval in found], to_json(after))
+        return as_json({"data": [approval.as_json() for approval in found], "next": after})
 
     async def get(self, request: Request) -> Response:
         """Return an approval."""
-        found = await self._services.approvals.get(TENANT, params.approval_id(request))
+        found = await self._services.approvals.get(TENANT, params.path_id(request, "approval"))
         return as_json(found.as_json())
 
     async def decide(self, request: Request) -> Response:
         """Take a decision."""
-        approval_id = params.approval_id(request)
-        key = params.idempotency_key(request)
-        content = await read_object(request, self._services.body_limit)
+        approval_id = params.path_id(request, "approval")
+        attempt, content = await attempted(request, self._services)
         body = checked(DecisionIn, content)
-        attempt = None
-        if key is not None:
-            route = f"{request.method} {request.scope['path']}"
-            attempt = Attempt.of(TENANT, key, route, canonical(content))
         decided = Decided(
             choice=Choice(body.decision),
             message=body.message,

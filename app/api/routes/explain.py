@@ -3,19 +3,13 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import as_json
-from app.api.body import read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.explanations import (
-    ChainList,
-    ExplanationOut,
-    ReplayOut,
-    RequestOut,
-    StateOut,
-)
-from app.api.routing import Operation
-from app.api.schemas import NothingIn, checked
+from app.api.shapes.bodies import NothingIn, checked
+from app.api.shapes.explaining import ChainList, ExplanationOut, ReplayOut, RequestOut, StateOut
+from app.api.wire import describing, params
+from app.api.wire.answers import as_json
+from app.api.wire.body import read_object
+from app.api.wire.routing import Operation
 
 
 class ExplainRoutes:
@@ -27,28 +21,30 @@ class ExplainRoutes:
 
     async def state(self, request: Request) -> Response:
         """Return the folded state after an event."""
-        session_id, at_seq = params.session_id(request), params.seq(request, "at_seq")
+        session_id, at_seq = params.path_id(request, "session"), params.seq(request, "at_seq")
         return as_json(await self._services.inquiry.state(TENANT, session_id, at_seq))
 
     async def messages(self, request: Request) -> Response:
         """Return what the model was last sent."""
-        return as_json(await self._services.inquiry.messages(TENANT, params.session_id(request)))
+        return as_json(
+            await self._services.inquiry.messages(TENANT, params.path_id(request, "session"))
+        )
 
     async def why(self, request: Request) -> Response:
         """Return why the session is as it is."""
-        return as_json(await self._services.inquiry.why(TENANT, params.session_id(request)))
+        return as_json(await self._services.inquiry.why(TENANT, params.path_id(request, "session")))
 
     async def replay(self, request: Request) -> Response:
         """Decide the journal again."""
-        session_id = params.session_id(request)
+        session_id = params.path_id(request, "session")
         content = await read_object(request, self._services.body_limit, optional=True)
         checked(NothingIn, content)
         return as_json(await self._services.inquiry.replay(TENANT, session_id))
 
     async def verify(self, request: Request) -> Response:
         """Verify the chain of one session, or of a page of them."""
-        limit, after = params.limit(request), params.after_session(request)
-        session_id = params.session_filter(request)
+        limit, after = params.limit(request), params.cursor(request, "session")
+        session_id = params.text_filter(request, "session")
         inquiry = self._services.inquiry
         if session_id is not None:
             shown, following = [await inquiry.verify(TENANT, session_id)], None

@@ -7,12 +7,10 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import answer, as_json, to_json
-from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.routing import Keeps, Operation
-from app.api.schedule_shapes import (
+from app.api.keyed import attempted
+from app.api.shapes.bodies import NothingIn, checked
+from app.api.shapes.schedules import (
     FiredOut,
     RunList,
     ScheduleIn,
@@ -21,11 +19,15 @@ from app.api.schedule_shapes import (
     run_json,
     schedule_json,
 )
-from app.api.schemas import NothingIn, checked
+from app.api.wire import describing, params
+from app.api.wire.answers import answer, as_json, to_json
+from app.api.wire.body import read_object
+from app.api.wire.routing import Keeps, Operation
 from app.runtime.errors import KeyMissing, Tampered
-from app.runtime.idempotency import Answer, Attempt
-from app.runtime.schedule_records import MOST_RUNS, ScheduleRow, Target, open_target
-from app.runtime.schedules import Asked
+from app.runtime.paging import cut
+from app.runtime.sessions.idempotency import Answer
+from app.runtime.side.schedule_records import MOST_RUNS, ScheduleRow, Target, open_target
+from app.runtime.side.schedules import Asked
 
 _PATH = "/v1/schedules/{id}"
 
@@ -49,19 +51,20 @@ class ScheduleRoutes:
         """Return a page of schedules, newest first."""
         limit = params.limit(request)
         rows = await self._services.schedule_store.page(
-            TENANT, after=params.after_schedule(request), limit=limit + 1
+            TENANT, after=params.cursor(request, "schedule"), limit=limit + 1
         )
-        shown = [schedule_json(row, self._target(row)) for row in rows[:limit]]
-        return as_json({"data": shown, "next": rows[limit - 1].id if len(rows) > limit else None})
+        found, following = cut(rows, limit)
+        shown = [schedule_json(row, self._target(row)) for row in found]
+        return as_json({"data": shown, "next": following})
 
     async def get(self, request: Request) -> Response:
         """Return a schedule."""
-        row = await self._services.schedules.get(TENANT, params.schedule_id(request))
+        row = await self._services.schedules.get(TENANT, params.path_id(request, "schedule"))
         return as_json(schedule_json(row, self._target(row)))
 
     async def change(self, request: Request) -> Response:
         """Replace a schedule."""
-        schedule_id = params.schedule_id(request)
+        schedule_id = params.path_id(request, "schedule")
         content = await read_object(request, self._services.body_limit)
         asked = await self._asked(checked(ScheduleIn, content))
         row = await self._services.schedules.change(TENANT, schedule_id, asked)
@@ -69,7 +72,7 @@ class ScheduleRoutes:
 
     async def delete(self, request: Request) -> Response:
         """Remove a schedule."""
-        await self._services.schedules.delete(TENANT, params.schedule_id(request))
+        await self._services.schedules.delete(TENANT, params.path_id(request, "schedule"))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def pause(self, request: Request) -> Response:
@@ -83,23 +86,21 @@ class ScheduleRoutes:
     async def _switched(
         self, request: Request, switch: Callable[[str, str], Awaitable[ScheduleRow]]
     ) -> Response:
-        schedule_id = params.schedule_id(request)
+        schedule_id = params.path_id(request, "schedule")
         content = await read_object(request, self._services.body_limit, optional=True)
         checked(NothingIn, content)
         return answer(Answer(HTTPStatus.OK, self._shown(await switch(TENANT, schedule_id))))
 
     async def fire(self, request: Request) -> Response:
         """Do now what the schedule does."""
-        schedule_id = params.schedule_id(request)
-        key = params.idempotency_key(request)
-        content = await read_object(request, self._services.body_limit, optional=True)
+        schedule_id = params.path_id(request, "schedule")
+        attempt, content = await attempted(request, self._services, optional=True)
         checked(NothingIn, content)
-        attempt = Attempt.of(TENANT, key, f"POST {request.scope['path']}", canonical(content))
         return answer(await self._services.schedules.fire(TENANT, schedule_id, attempt))
 
     async def runs(self, request: Request) -> Response:
         """Return the latest runs of a schedule, newest first."""
-        row = await self._services.schedules.get(TENANT, params.schedule_id(request))
+        row = await self._services.schedules.get(TENANT, params.path_id(request, "schedule"))
         limit = min(params.limit(request), MOST_RUNS)
         runs = await self._services.schedule_store.runs(row.id, limit)
         return as_json({"data": [run_json(run) for run in runs], "next": None})

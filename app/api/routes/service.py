@@ -6,12 +6,12 @@ from functools import cached_property
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.answers import JSON, as_json, to_json
 from app.api.deps import ApiServices
 from app.api.health import Probes
 from app.api.page import render
-from app.api.routing import Document, Operation, PageResponse, TextResponse
-from app.api.shapes import Health, ModelList, Readiness
+from app.api.shapes.service import Health, ModelList, Readiness
+from app.api.wire.answers import JSON, as_json, to_json
+from app.api.wire.routing import Document, Operation, PageResponse, TextResponse
 
 
 class ServiceRoutes:

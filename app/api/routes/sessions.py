@@ -8,19 +8,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from app.api import describing, params
-from app.api.answers import answer, as_json, page, to_json
-from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.opening import cipher_of
-from app.api.routing import Keeps, Operation
-from app.api.schemas import SessionIn, checked
-from app.api.shapes import SessionList, SessionOut
-from app.api.sse import EventStream
-from app.api.waiting import unless_draining
+from app.api.keyed import attempted
+from app.api.shapes.bodies import SessionIn, checked
+from app.api.shapes.sessions import SessionList, SessionOut
+from app.api.streams.sse import EventStream
+from app.api.streams.waiting import unless_draining
+from app.api.wire import describing, params
+from app.api.wire.answers import answer, as_json, to_json
+from app.api.wire.routing import Keeps, Operation
 from app.core.lifecycle import Status
-from app.runtime.idempotency import Answer, Attempt
-from app.runtime.sessions import Opened
+from app.runtime.paging import cut
+from app.runtime.sessions.idempotency import Answer
+from app.runtime.sessions.verbs import Opened
 from app.runtime.views import session_json
 
 _STATUSES: Final = frozenset(status.value for status in Status)
@@ -36,16 +36,12 @@ class SessionRoutes:
 
     async def create(self, request: Request) -> ASGIApp:
         """Create a session; wait for it or stream it when asked to."""
-        key = params.idempotency_key(request)
         if params.wants_stream(request):
             self._services.places.check()  # a session that nobody can be shown is not begun
-        content = await read_object(request, self._services.body_limit)
+        attempt, content = await attempted(request, self._services)
         body = checked(SessionIn, content)
         body.check_built()
         wanted = body.wanted(params.traceparent(request))
-        attempt = None
-        if key is not None:
-            attempt = Attempt.of(TENANT, key, "POST /v1/sessions", canonical(content))
         made = await self._services.creation.create(TENANT, wanted, attempt)
         session_id = made.session_id or str(json.loads(made.body)["id"])
         if params.wants_stream(request):
@@ -57,7 +53,7 @@ class SessionRoutes:
 
     async def _stream_new(self, request: Request, session_id: str) -> EventStream:
         found = await self._services.sessions.get(TENANT, session_id)
-        frames = self._services.follower.follow(session_id, cipher_of(found), 0)
+        frames = self._services.follower.follow(session_id, found.content, 0)
         return EventStream(
             frames,
             draining=self._services.draining,
@@ -89,12 +85,12 @@ class SessionRoutes:
     async def get(self, request: Request) -> Response:
         """Return a session."""
         sessions = self._services.sessions
-        row = await sessions.row(TENANT, params.session_id(request))
+        row = await sessions.row(TENANT, params.path_id(request, "session"))
         return as_json(sessions.seen(row))
 
     async def delete(self, request: Request) -> Response:
         """Erase a session's content; its chain of hashes stays."""
-        await self._services.erasing.erase(TENANT, params.session_id(request))
+        await self._services.erasing.erase(TENANT, params.path_id(request, "session"))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def list(self, request: Request) -> Response:
@@ -102,16 +98,15 @@ class SessionRoutes:
         limit = params.limit(request)
         rows = await self._services.store.page(
             TENANT,
-            after=params.after_session(request),
+            after=params.cursor(request, "session"),
             limit=limit + 1,
             status=params.choice(request, "status", _STATUSES),
             agent=params.text_filter(request, "agent"),
             tool=params.text_filter(request, "tool"),
         )
-        shown = rows[:limit]
-        after = to_json(shown[-1].id if len(rows) > limit else None)
-        seen = self._services.sessions.seen
-        return page([to_json(seen(row, without_key=True)) for row in shown], after)
+        found, following = cut(rows, limit)
+        shown = [self._services.sessions.seen(row, without_key=True) for row in found]
+        return as_json({"data": shown, "next": following})
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations, those asked for most often first."""

@@ -9,17 +9,17 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import answer, as_json, to_json
-from app.api.body import read_object
 from app.api.deps import TENANT, ApiServices, ParsedTool
 from app.api.invoking import invoke
-from app.api.routing import Keeps, Operation
-from app.api.schemas import InvokeIn, checked
-from app.api.shapes import InvokedOut, ToolChangeIn, ToolIn, ToolList, ToolOut, ToolSaved
+from app.api.shapes.bodies import InvokeIn, checked
+from app.api.shapes.tools import InvokedOut, ToolChangeIn, ToolIn, ToolList, ToolOut, ToolSaved
+from app.api.wire import describing, params
+from app.api.wire.answers import answer, as_json, to_json
+from app.api.wire.body import read_object
+from app.api.wire.routing import Keeps, Operation
 from app.core.toolbox import ToolKind, ToolSpec
-from app.runtime.idempotency import Answer
 from app.runtime.refusals import Conflict, NotFound
+from app.runtime.sessions.idempotency import Answer
 
 _INVOKE: Final = (
     "Really sends, also where a session would ask for approval: whoever calls this agrees to the "

@@ -7,13 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from app.api import describing, params
-from app.api.answers import page, to_json
 from app.api.deps import TENANT, ApiServices
-from app.api.opening import cipher_of
-from app.api.routing import EventStreamResponse, Operation
-from app.api.shapes import EventList
-from app.api.sse import EventStream
+from app.api.shapes.sessions import EventList
+from app.api.streams.sse import EventStream
+from app.api.wire import describing, params
+from app.api.wire.answers import page, to_json
+from app.api.wire.routing import EventStreamResponse, Operation
 from app.core.lifecycle import ALIVE, Status
 from app.runtime.sealing import event_context
 
@@ -32,10 +31,10 @@ class TraceRoutes:
 
     async def events(self, request: Request) -> Response:
         """Return a page of the trace: the very bytes that were written."""
-        session_id = params.session_id(request)
+        session_id = params.path_id(request, "session")
         limit, after = params.limit(request), params.after_seq(request) or 0
         found = await self._services.sessions.get(TENANT, session_id)
-        cipher = cipher_of(found)
+        cipher = found.content
         sealed = await self._services.journal.read(session_id, after, limit, PAGE_BYTES)
         shown = [cipher.open(event.payload, event_context(event.seq)) for event in sealed]
         last = sealed[-1].seq if sealed else after
@@ -44,7 +43,7 @@ class TraceRoutes:
 
     async def stream(self, request: Request) -> ASGIApp:
         """Return the trace as it grows; 204 when it will not grow and all of it is read."""
-        session_id = params.session_id(request)
+        session_id = params.path_id(request, "session")
         asked = params.after_seq(request) or 0
         last = params.last_event_id(request)
         forever = params.choice(request, "follow", _FOLLOW) == "session"
@@ -54,9 +53,7 @@ class TraceRoutes:
         forever = forever and row.status is not Status.CLOSED
         if after >= row.head and not forever and row.status not in ALIVE:
             return Response(status_code=HTTPStatus.NO_CONTENT)
-        frames = self._services.follower.follow(
-            session_id, cipher_of(found), after, forever=forever
-        )
+        frames = self._services.follower.follow(session_id, found.content, after, forever=forever)
         return EventStream(
             frames,
             draining=self._services.draining,

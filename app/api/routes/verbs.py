@@ -6,12 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import answer
-from app.api.body import canonical, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.routing import Keeps, Operation
-from app.api.schemas import (
+from app.api.keyed import attempted
+from app.api.shapes.bodies import (
     ForkIn,
     MessageIn,
     NothingIn,
@@ -20,11 +17,15 @@ from app.api.schemas import (
     VerificationIn,
     checked,
 )
-from app.api.shapes import ReceiptOut, SessionOut
+from app.api.shapes.sessions import ReceiptOut, SessionOut
+from app.api.wire import describing, params
+from app.api.wire.answers import answer
+from app.api.wire.body import read_object
+from app.api.wire.routing import Keeps, Operation
 from app.core.events import Policy
-from app.runtime.answers import ClientResult
-from app.runtime.forks import ForkWanted
-from app.runtime.idempotency import Answer, Attempt
+from app.runtime.sessions.answers import ClientResult
+from app.runtime.sessions.forks import ForkWanted
+from app.runtime.sessions.idempotency import Answer, Attempt
 
 _OF_ONE = (describing.SESSION_ID,)
 
@@ -64,7 +65,7 @@ class VerbRoutes:
     async def _ended(
         self, request: Request, end: Callable[[str, str], Awaitable[Answer]]
     ) -> Response:
-        session_id = params.session_id(request)
+        session_id = params.path_id(request, "session")
         content = await read_object(request, self._services.body_limit, optional=True)
         checked(NothingIn, content)
         return answer(await end(TENANT, session_id))
@@ -111,13 +112,8 @@ class VerbRoutes:
 
     async def _read(self, request: Request) -> tuple[str, Attempt | None, Mapping[str, object]]:
         """Return the session's id, the attempt when the request has a key, and the body."""
-        session_id = params.session_id(request)
-        key = params.idempotency_key(request)
-        content = await read_object(request, self._services.body_limit, optional=True)
-        if key is None:
-            return session_id, None, content
-        route = f"{request.method} {request.scope['path']}"
-        return session_id, Attempt.of(TENANT, key, route, canonical(content)), content
+        session_id = params.path_id(request, "session")
+        return session_id, *await attempted(request, self._services, optional=True)
 
     def operations(self) -> tuple[Operation, ...]:
         """Return the operations."""

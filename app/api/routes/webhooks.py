@@ -1,20 +1,14 @@
 """Webhooks: register, look at, change, remove, try out, and what became of their deliveries."""
 
-import re
 from http import HTTPStatus
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import describing, params
-from app.api.answers import as_json
-from app.api.body import clean_text, read_object
 from app.api.deps import TENANT, ApiServices
-from app.api.problems import bad_parameter
-from app.api.routing import Operation
-from app.api.schemas import NothingIn, checked
-from app.api.webhook_shapes import (
+from app.api.shapes.bodies import NothingIn, checked
+from app.api.shapes.webhooks import (
     DeliveryList,
     DeliveryOut,
     TriedOut,
@@ -25,12 +19,15 @@ from app.api.webhook_shapes import (
     delivery_json,
     webhook_json,
 )
-from app.runtime.refusals import NotFound
-from app.runtime.webhooks import DeliveryStatus, Webhooks
+from app.api.wire import describing, params
+from app.api.wire.answers import as_json
+from app.api.wire.body import clean_text, read_object
+from app.api.wire.routing import Operation
+from app.runtime.paging import cut
+from app.runtime.side.webhook_records import DeliveryStatus
+from app.runtime.side.webhooks import Webhooks
 
 _PATH: Final = "/v1/webhooks/{id}"
-_ID: Final = re.compile(r"whk_[0-9a-z]{26}")
-_DELIVERY_ID: Final = re.compile(r"dlv_[0-9a-z]{26,40}")
 _STATUSES: Final = frozenset(status.value for status in DeliveryStatus)
 _OF_ONE: Final = (describing.WEBHOOK_ID,)
 
@@ -55,37 +52,37 @@ class WebhookRoutes:
 
     async def list(self, request: Request) -> Response:
         """Return a page of endpoints, newest first."""
-        limit, after = params.limit(request), _after(request, _ID)
+        limit, after = params.limit(request), params.cursor(request, "webhook")
         found = await self._webhooks.store.page(TENANT, after, limit + 1)
-        shown = [webhook_json(webhook) for webhook in found[:limit]]
-        more = found[limit - 1].id if len(found) > limit else None
-        return as_json({"data": shown, "next": more})
+        shown, following = cut(found, limit)
+        return as_json({"data": [webhook_json(one) for one in shown], "next": following})
 
     async def get(self, request: Request) -> Response:
         """Return an endpoint."""
-        return as_json(webhook_json(await self._webhooks.get(TENANT, _id(request))))
+        found = await self._webhooks.get(TENANT, params.path_id(request, "webhook"))
+        return as_json(webhook_json(found))
 
     async def change(self, request: Request) -> Response:
         """Replace what was said of an endpoint."""
-        webhook_id = _id(request)
+        webhook_id = params.path_id(request, "webhook")
         spec = checked(WebhookIn, await read_object(request, self._services.body_limit)).spec()
         return as_json(webhook_json(await self._webhooks.change(TENANT, webhook_id, spec)))
 
     async def delete(self, request: Request) -> Response:
         """Remove an endpoint with its deliveries."""
-        await self._webhooks.delete(TENANT, _id(request))
+        await self._webhooks.delete(TENANT, params.path_id(request, "webhook"))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def rotate(self, request: Request) -> Response:
         """Give an endpoint a new secret; it is in this answer only."""
-        webhook_id = _id(request)
+        webhook_id = params.path_id(request, "webhook")
         await self._nothing(request)
         webhook, secret = await self._webhooks.rotate(TENANT, webhook_id)
         return as_json(webhook_json(webhook, secret))
 
     async def test(self, request: Request) -> Response:
         """Send a ping now; that the endpoint refuses it is an answer, not an error."""
-        webhook_id = _id(request)
+        webhook_id = params.path_id(request, "webhook")
         await self._nothing(request)
         tried = await self._webhooks.test(TENANT, webhook_id)
         posted = tried.posted
@@ -102,22 +99,21 @@ class WebhookRoutes:
 
     async def deliveries(self, request: Request) -> Response:
         """Return a page of an endpoint's deliveries, newest first."""
-        limit, after = params.limit(request), _after(request, _DELIVERY_ID)
+        limit, after = params.limit(request), params.cursor(request, "delivery")
         status = params.choice(request, "status", _STATUSES)
         found = await self._webhooks.deliveries(
             TENANT,
-            _id(request),
+            params.path_id(request, "webhook"),
             status=None if status is None else DeliveryStatus(status),
             after=after,
             limit=limit + 1,
         )
-        shown = [delivery_json(delivery) for delivery in found[:limit]]
-        more = found[limit - 1].id if len(found) > limit else None
-        return as_json({"data": shown, "next": more})
+        shown, following = cut(found, limit)
+        return as_json({"data": [delivery_json(one) for one in shown], "next": following})
 
     async def redeliver(self, request: Request) -> Response:
         """Make a delivery due now."""
-        webhook_id = _id(request)
+        webhook_id = params.path_id(request, "webhook")
         delivery_id = clean_text(str(request.path_params["delivery"])[:80])
         await self._nothing(request)
         found = await self._webhooks.redeliver(TENANT, webhook_id, delivery_id)
@@ -266,17 +262,3 @@ class WebhookRoutes:
                 refuses=(404, 409),
             ),
         )
-
-
-def _id(request: Request) -> str:
-    found = str(request.path_params["id"])
-    if _ID.fullmatch(found) is None:
-        raise NotFound("webhook", clean_text(found[:80]))
-    return found
-
-
-def _after(request: Request, cursor: re.Pattern[str]) -> str | None:
-    text = request.query_params.get("after")
-    if text is not None and cursor.fullmatch(text) is None:
-        raise bad_parameter("/query/after", "after must be the `next` of an earlier page")
-    return text

@@ -1,0 +1,1 @@
+"""The write line: what users, callers and people ask of sessions, each a use case."""
