@@ -5,6 +5,7 @@ journal, and the id of an approval names its session and call; so nothing can di
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,6 +24,7 @@ from app.core.inputs import ApprovalGiven
 from app.core.lifecycle import PendingKind
 from app.runtime import inbox
 from app.runtime.catalog import Catalog
+from app.runtime.errors import KeyMissing, Tampered
 from app.runtime.idempotency import Answer, Attempt
 from app.runtime.past import Past
 from app.runtime.ports import ArgumentReader, Clock, SessionCipher, SessionStore, Tokens
@@ -142,12 +144,16 @@ class Approvals:
     async def pending(
         self, tenant: str, *, after: str | None, limit: int
     ) -> tuple[list[Approval], str | None]:
-        """Return the approvals of up to `limit` waiting sessions, and the next page's cursor."""
+        """Return the approvals of up to `limit` waiting sessions, and the next page's cursor.
+
+        A session whose content does not open here must not hide the others.
+        """
         rows = await self.store.pending(tenant, _KINDS, after=after, limit=limit + 1)
         found: list[Approval] = []
         for row in rows[:limit]:
             if row.inbox_drained:
-                found.extend(_waiting(row, self.sessions.open(row).cipher).values())
+                with suppress(KeyMissing, Tampered):
+                    found.extend(_waiting(row, self.sessions.open(row).cipher).values())
         return found, rows[limit - 1].id if len(rows) > limit else None
 
     async def decide(
