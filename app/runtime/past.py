@@ -9,6 +9,7 @@ from app.runtime.ports import Clock, Codec, JournalStore, SessionCipher
 from app.runtime.sealing import Sealer
 
 PAGE: Final = 256
+PAGE_BYTES: Final = 4 * 1024 * 1024
 SLICE: Final = 32
 """Events opened before others get a turn."""
 
@@ -33,7 +34,7 @@ class Past:
         sealer = Sealer(self.codec, cipher)
         after, opened = 0, 0
         while True:
-            page = await self.journal.read(session_id, after, PAGE)
+            page = await self.journal.read(session_id, after, PAGE, PAGE_BYTES)
             for sealed in page:
                 if until is not None and sealed.seq > until:
                     return
@@ -42,6 +43,6 @@ class Past:
                     yield sealer.open(sealed)
                     if opened % SLICE == 0:
                         await self.clock.sleep(0)
-            if len(page) < PAGE:
+            if len(page) < PAGE and sum(len(sealed.payload) for sealed in page) < PAGE_BYTES:
                 return
             after = page[-1].seq
