@@ -127,7 +127,7 @@ class Approvals:
         cipher = self.sessions.open(row).cipher
         waits = _waiting(row, cipher)
         if approval_id in waits:
-            return waits[approval_id]
+            return (await self._told(row, cipher, [waits[approval_id]]))[0]
         for approval in await self.of_session(row):
             if approval.id == approval_id:
                 return approval
@@ -139,7 +139,25 @@ class Approvals:
         if cipher is None:
             return ()
         events = self.past.events(row.id, cipher, types=_TYPES)
-        return approvals_in(row.id, [event async for event in events])
+        found = approvals_in(row.id, [event async for event in events])
+        return await self._told(row, cipher, found)
+
+    async def _told(
+        self, row: SessionRow, cipher: SessionCipher | None, asked: Sequence[Approval]
+    ) -> Sequence[Approval]:
+        """Return approvals as they are with what was decided and not yet taken by the owner.
+
+        Whoever decided must not read `pending` after his answer, though the owner be gone.
+        """
+        if cipher is None or row.inbox_drained:
+            return asked
+        rows = await self.store.inbox(row.id, row.inbox_seen)
+        said = (inbox.decision(told, cipher) for told in rows)
+        given = {one.approval_id: one for one in said if one is not None}
+        return [
+            _after(one, given[one.id]) if one.status == PENDING and one.id in given else one
+            for one in asked
+        ]
 
     async def pending(
         self, tenant: str, *, after: str | None, limit: int

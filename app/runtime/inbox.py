@@ -82,6 +82,14 @@ def read_inbox(row: InboxRow, cipher: SessionCipher, at_us: int) -> Input:
     return _READERS[row.kind](json.loads(cipher.open(row.payload, INBOX_CONTEXT)), at_us)
 
 
+def decision(row: InboxRow, cipher: SessionCipher) -> ApprovalGiven | None:
+    """Return what an inbox row decides on an approval, None when it is about something else."""
+    if row.kind is not InboxKind.APPROVAL:
+        return None
+    content = json.loads(cipher.open(row.payload, INBOX_CONTEXT))
+    return ApprovalGiven(**content | {"decision": Choice(content["decision"])})
+
+
 def _message(content: Content, at_us: int) -> Input:
     return Told(at_us, content["text"], content["tokens"], Policy(content["policy"]))
 

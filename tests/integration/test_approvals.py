@@ -243,3 +243,22 @@ async def test_a_session_that_does_not_open_hides_no_other_approval(stacks: Stac
         await scene.stack.rows("update sessions set key_id = 'lost' where id = $1", asked[2][0])
         listed = (await scene.client.get("/v1/approvals"))["data"]
         assert [a["id"] for a in listed] == [asked[0][1]["id"]]
+
+
+async def test_a_decision_is_seen_before_the_owner_takes_it(stacks: Stacks) -> None:
+    """Nobody runs the session: what was decided is told all the same, and 409 to the next."""
+    async with people(stacks, PAID, pay=ALWAYS) as scene:
+        session, approval = await _asked(scene)
+        api = scene.stack.client(await scene.stack.start("api"))
+        scene.process.kill()
+        path = f"/v1/approvals/{approval['id']}"
+        body = {"decision": "approve", "arguments": {"amount": 4}}
+        answered = await api.post(path, body, expect=200)
+        assert await api.get(path) == answered
+        assert (await api.get(f"/v1/approvals?session={session}"))["data"] == [answered]
+        problem = await api.post(path, {"decision": "deny"}, expect=409)
+        assert problem["type"] == "/problems/approval-decided"
+        await scene.stack.start("worker")
+        await api.reached(session, "completed")
+        assert (await api.get(path))["changed_arguments"] == {"amount": 4}
+        assert scene.paid() == [4]
