@@ -4,9 +4,9 @@ import asyncio
 
 import httpx2
 import pytest
-from app.runtime.sessions.forks import AT_ONCE
-from app.runtime.records import SealedEvent
 
+from app.runtime.ports.journal import SealedEvent
+from app.runtime.sessions.forks import AT_ONCE
 from tests.api.conftest import create
 from tests.fakes.api_world import World
 
