@@ -3,7 +3,7 @@
 import uvloop
 
 from app.bootstrap import open_service, settings_for
-from app.bootstrap.door import bound, connections_within
+from app.bootstrap.door import HEALTH_PORT, bound, connections_within
 from app.bootstrap.running import run_until_stopped, server_of
 from app.settings import Loaded
 
@@ -20,7 +20,7 @@ async def _serve(loaded: Loaded) -> int:
         async with open_service(loaded, "worker") as service:
             await run_until_stopped(service, None, [])
         return 0
-    with bound(loaded.settings.host, port) as sockets:
+    with bound(loaded.settings.host, port, HEALTH_PORT) as sockets:
         async with open_service(loaded, "worker") as service:
             server = server_of(service.health, most)
             await run_until_stopped(service, server, sockets)

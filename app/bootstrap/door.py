@@ -11,6 +11,9 @@ from typing import Final
 
 from app.settings import Settings, StartError
 
+PORT: Final = "SUREFOOT_PORT"
+HEALTH_PORT: Final = "SUREFOOT_HEALTH_PORT"
+
 _OWN_FILES: Final = 512
 """Files and sockets of a process besides its clients': databases, models, tools, logs."""
 
@@ -20,8 +23,8 @@ _TASK: Final = "a product costs 299, 20 % off, then minus 50, how much is it?"
 
 
 @contextmanager
-def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
-    """Bind every address of a host, without listening yet.
+def bound(host: str, port: int, setting: str = PORT) -> Iterator[list[socket.socket]]:
+    """Bind every address of a host, without listening yet; `setting` is where the port was chosen.
 
     Raises:
         StartError: when the port is taken or the address is none of this machine's.
@@ -35,9 +38,10 @@ def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
                 if _bind(sock, address):
                     sockets.append(sock)
         except OSError as error:
-            raise _refusal(host, port, error) from None
+            raise _refusal(host, port, setting, error) from None
         if not sockets:
-            raise _refusal(host, port, OSError(errno.EADDRNOTAVAIL, "no address of this machine"))
+            none = OSError(errno.EADDRNOTAVAIL, "no address of this machine")
+            raise _refusal(host, port, setting, none)
         yield sockets
 
 
@@ -87,15 +91,17 @@ def _bind(sock: socket.socket, address: tuple[str, int] | tuple[str, int, int, i
     return True
 
 
-def _refusal(host: str, port: int, error: OSError) -> StartError:
+def _refusal(host: str, port: int, setting: str, error: OSError) -> StartError:
+    also = " (`dev` also takes --port)" if setting == PORT else ""
     if error.errno == errno.EADDRINUSE:
         return StartError(
             f"Surefoot cannot start: port {port} on {host} is in use by another process.",
-            "Stop that one, or choose another port with SUREFOOT_PORT (`dev` also takes --port).",
+            f"Stop that one, or choose another port with {setting}{also}.",
         )
+    also = " (`dev` also takes --host and --port)" if setting == PORT else ""
     return StartError(
         f"Surefoot cannot start: it cannot listen on {host} port {port} ({error.strerror}).",
-        "SUREFOOT_HOST and SUREFOOT_PORT say where (`dev` also takes --host and --port).",
+        f"SUREFOOT_HOST and {setting} say where{also}.",
     )
 
 

@@ -86,6 +86,14 @@ def read_inbox(row: InboxRow, cipher: SessionCipher, at_us: int) -> Input:
     return msgspec.convert({**content, "at_us": at_us}, _INPUTS[row.kind], dec_hook=_any_value)
 
 
+def decision(row: InboxRow, cipher: SessionCipher) -> ApprovalGiven | None:
+    """Return what an inbox row decides on an approval, None when it is about something else."""
+    if row.kind is not InboxKind.APPROVAL:
+        return None
+    content = json.loads(cipher.open(row.payload, INBOX_CONTEXT))
+    return msgspec.convert(content, ApprovalGiven, dec_hook=_any_value)
+
+
 _INPUTS: Final[Mapping[InboxKind, type[Input]]] = {
     InboxKind.MESSAGE: Told,
     InboxKind.RESUME: ResumeAsked,

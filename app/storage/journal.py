@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.runtime.ports.journal import Append, Appended, Fate, HeadInfo, SealedEvent, Snapshot
-from app.runtime.side.webhook_records import EVENTS as WEBHOOK_EVENTS
 from app.runtime.times import maybe_time
 from app.storage.engine import Engine
 from app.storage.sql import (
+    DELIVER_TO_WEBHOOKS,
     EVENT_COLUMNS,
     EVENT_TYPES,
     FACT_COLUMNS,
     FACT_TYPES,
     JOURNAL_V,
+    TOLD_TYPES,
     event_arrays,
     event_of,
     fact_values,
@@ -42,7 +43,6 @@ _EVENT_INDEX: Final = ", ".join(
     for at, column in enumerate(EVENT_COLUMNS.split(", "))
     if column in {"session_id", "seq", "type", "turn"}
 )
-_TOLD: Final = ", ".join(f"'{kind}'" for kind in WEBHOOK_EVENTS)
 
 # Rows are locked in the order of their ids, those locked by others are left for a later try, and
 # the conditions are checked again on the row as it is under the lock. The release depends on the
@@ -81,18 +81,11 @@ with entry as (
     select v.* from {unnested(EVENT_TYPES, len(_ENTRY_TYPES) + 1)} as v ({EVENT_COLUMNS})
     where v.session_id in (select id from written)
 ), notable as materialized (
-    select * from unnest({_EVENT_INDEX}) as v (session_id, seq, type, turn)
-    where type in ({_TOLD})
+    select v.*, w.tenant from unnest({_EVENT_INDEX}) as v (session_id, seq, type, turn)
+    join written w on w.id = v.session_id
+    where v.type in ({TOLD_TYPES})
 ), told as (
-    insert into deliveries (id, webhook_id, tenant, session_id, seq, turn, type,
-        status, attempts, next_at, created_at)
-    select 'dlv_' || lpad(to_hex((extract(epoch from now()) * 1000000)::bigint), 14, '0')
-            || encode(substr(sha256(convert_to(concat_ws('/', w.id, v.session_id, v.seq), 'UTF8')),
-                1, 8), 'hex'),
-        w.id, w.tenant, v.session_id, v.seq, v.turn, v.type, 'pending', 0, now(), now()
-    from notable v
-    join written t on t.id = v.session_id
-    join webhooks w on w.tenant = t.tenant and w.enabled and v.type = any(w.events)
+    {DELIVER_TO_WEBHOOKS}
 )
 select id, inbox_head, released from written
 """  # noqa: S608 - made of constants of this room

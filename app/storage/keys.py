@@ -7,6 +7,7 @@ erasing a session, which is destroying its data key, leaves its chain verifiable
 
 import base64
 import binascii
+import hashlib
 import hmac
 import os
 from collections.abc import Mapping, Sequence
@@ -201,7 +202,12 @@ class MasterKeys:
         return _framed(self._first.encode()) + hmac.digest(key, plain, "sha256")
 
     def is_digest(self, digest: bytes, plain: bytes) -> bool:
-        """Return whether `digest_record` made this digest of these bytes, under any key here."""
+        """Return whether `digest_record` made this digest of these bytes, under any key here.
+
+        The release before made plain SHA-256, which has no name before it.
+        """
+        if len(digest) == hashlib.sha256().digest_size:
+            return hmac.compare_digest(digest, hashlib.sha256(plain).digest())
         _, master, rest = self._named(digest)
         return hmac.compare_digest(rest, hmac.digest(master.digest, plain, "sha256"))
 

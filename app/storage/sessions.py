@@ -6,6 +6,7 @@ from typing import Final
 
 import asyncpg
 
+from app.core.events import SessionForked
 from app.core.lifecycle import PendingKind
 from app.runtime.errors import KeyTaken, StoreRefused
 from app.runtime.ports.sessions import (
@@ -21,12 +22,14 @@ from app.runtime.sessions.idempotency import GONE
 from app.runtime.times import to_time
 from app.storage.engine import Engine
 from app.storage.sql import (
+    DELIVER_TO_WEBHOOKS,
     EVENT_COLUMNS,
     EVENT_TYPES,
     FACT_COLUMNS,
     FACT_TYPES,
     JOURNAL_V,
     SESSION_COLUMNS,
+    TOLD_TYPES,
     event_arrays,
     fact_values,
     session_of,
@@ -37,6 +40,8 @@ _FACTS: Final = ", ".join(f"${n}::{t}" for n, t in enumerate(FACT_TYPES, 16)).re
     "$25::text", "$25::text::text[]"
 )
 
+# A fork brings the events of another session, of which nobody is told again; what follows in it is
+# its own.
 CREATE: Final = f"""
 with remembered as (
     insert into idempotency
@@ -56,6 +61,15 @@ with remembered as (
 ), stored as (
     insert into events ({EVENT_COLUMNS})
     select v.* from {unnested(EVENT_TYPES, 32)} as v, free
+), notable as (
+    select e.session_id, e.seq, e.type, e.turn, $2::text as tenant
+    from unnest($32::text[], $33::bigint[], $35::text[], $37::int[])
+        as e (session_id, seq, type, turn), free
+    where e.type in ({TOLD_TYPES}) and e.seq > (
+        select max(seq) from unnest($33::bigint[], $35::text[]) as f (seq, type)
+        where f.type = '{SessionForked.TYPE}')
+), told as (
+    {DELIVER_TO_WEBHOOKS}
 )
 select exists (select from made)
 """  # noqa: S608 - made of constants of this room

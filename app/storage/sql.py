@@ -8,6 +8,7 @@ from asyncpg import Record
 from app.runtime.ports.journal import Facts, SealedEvent
 from app.runtime.ports.keys import WrappedKey
 from app.runtime.ports.sessions import SessionRow
+from app.runtime.side.webhook_records import EVENTS as WEBHOOK_EVENTS
 from app.runtime.times import maybe_time, maybe_us, to_time, to_us
 
 JOURNAL_V: Final = 2
@@ -59,6 +60,21 @@ def event_of(row: Record) -> SealedEvent:
     seq, v, kind, phase, turn, step, at, payload, link = row[:9]
     return SealedEvent(seq, v, kind, phase, turn, step, to_us(at), payload, link)
 
+
+TOLD_TYPES: Final = ", ".join(f"'{kind}'" for kind in WEBHOOK_EVENTS)
+"""The types of events that an endpoint can be told of."""
+
+DELIVER_TO_WEBHOOKS: Final = """
+insert into deliveries (id, webhook_id, tenant, session_id, seq, turn, type,
+    status, attempts, next_at, created_at)
+select 'dlv_' || lpad(to_hex((extract(epoch from now()) * 1000000)::bigint), 14, '0')
+        || encode(substr(sha256(convert_to(concat_ws('/', w.id, v.session_id, v.seq), 'UTF8')),
+            1, 8), 'hex'),
+    w.id, w.tenant, v.session_id, v.seq, v.turn, v.type, 'pending', 0, now(), now()
+from notable v
+join webhooks w on w.tenant = v.tenant and w.enabled and v.type = any(w.events)
+"""
+"""Part of a statement that stores the events which `notable` names, with their tenants."""
 
 FACT_TYPES: Final = (
     "text",

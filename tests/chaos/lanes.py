@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +30,8 @@ WORDS: Final = ("work", "steps", "people", "slow", "last")
 API_PATIENCE_S: Final = 10.0
 STOPPED_S: Final = 2.5
 """For how long a client waits for a process, and for one that will be stopped."""
+LAST_S: Final = 2.0
+"""How long after the session a process may come to its point: the last ones lie behind it."""
 ENV: Final = {
     "SUREFOOT_TOOL_TIMEOUT_S": "1.5",
     "SUREFOOT_STREAM_PING_S": str(PING_S),
@@ -118,29 +120,49 @@ class _Run:
         self._processes: list[Process] = []
         self._user: User | None = None
         self._listener: Listener | None = None
+        self._done = False
 
     async def run(self) -> None:
         case = self._case
         self._lane.outside.holds[self._name, 1] = Hold()
         if case.from_outside or case.held:
             self._lane.outside.hold(case, self._name)
-        victim = await self._stack.start(
-            "api" if case.of_api else "worker",
-            point=None if case.from_outside else case.point,
-            action=case.action,
-            ready=not case.point.startswith("renew:1:"),
-            without=self._lane.without,
-        )
-        self._processes.append(victim)
+        victim = await self._start()
         self._user = user = self._talk(victim)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(user))
             striking = group.create_task(self._strike(user, victim))
             await whole_session(user)
-            if not self._found.struck:
+            self._done = True
+            if not await self._struck(victim):
                 striking.cancel()
         await self._end()
         await self._judge(user)
+
+    async def _start(self) -> Process:
+        """Start the process that will be struck; it may be so before it is seen to be ready."""
+        case, before = self._case, await self._stack.workers()
+        victim = await self._stack.start(
+            "api" if case.of_api else "worker",
+            point=None if case.from_outside else case.point,
+            action=case.action,
+            ready=False,
+            without=self._lane.without,
+        )
+        self._processes.append(victim)
+        if not case.point.startswith("renew:1:"):
+            try:
+                await self._stack.ready(victim, before)
+            except AssertionError:
+                if not victim.struck:
+                    raise
+        return victim
+
+    async def _struck(self, victim: Process) -> bool:
+        """Return whether the point was come to; the very last ones come just after the answer."""
+        with suppress(TimeoutError):
+            await until(lambda: self._found.struck or victim.struck, timeout_s=LAST_S)
+        return self._found.struck or victim.struck
 
     def _talk(self, victim: Process) -> User:
         effects, stays = self._lane.outside.effects, self._lane.api.url
@@ -192,7 +214,7 @@ class _Run:
         if self._case.of_api or self._case.port in CALLS:
 
             def gone_on() -> bool:
-                return user.answered > answered or self._over
+                return user.answered > answered or self._done
 
             await until(gone_on, timeout_s=CASE_S)
         victim.thaw()
@@ -210,10 +232,6 @@ class _Run:
         if case.port in DRAIN:
             victim.terminate()
         await until(lambda: victim.struck, timeout_s=CASE_S)
-
-    @property
-    def _over(self) -> bool:
-        return self._listener is not None and self._listener.over
 
     async def _end(self) -> None:
         """End the processes of this case as an operator does; none may need to be forced."""

@@ -55,7 +55,7 @@ class FakeStore:
                 if found is not None:
                     return _remembered(found)
                 self.records[remember.tenant, remember.key] = remember
-            self.rows[new.id] = _row(new)
+            self.rows[new.id] = new.row()
             self.events[new.id] = list(new.events)
             self.inboxes[new.id] = []
         return None
@@ -290,31 +290,3 @@ def bounded(page: list[SealedEvent], most_bytes: int | None) -> list[SealedEvent
 
 def _idle(row: SessionRow) -> bool:
     return row.facts.status not in {"active", "waiting"} and row.inbox_drained and not row.waking
-
-
-def _row(new: NewSession) -> SessionRow:
-    return SessionRow(
-        id=new.id,
-        tenant=new.tenant,
-        agent=new.agent,
-        agent_version=new.agent_version,
-        model=new.model,
-        mode=new.mode,
-        prompt=new.prompt,
-        facts=new.facts,
-        key=new.key,
-        head=new.events[-1].seq,
-        head_hash=new.head_hash,
-        epoch=0,
-        inbox_head=0,
-        inbox_seen=0,
-        owner=None,
-        owner_alive=False,
-        waking=True,
-        created_at_us=new.created_at_us,
-        updated_at_us=new.created_at_us,
-        parent=new.parent,
-        metadata=new.metadata,
-        view=None,
-        on_disconnect=new.on_disconnect,
-    )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from app.runtime.errors import KeyTaken
@@ -72,17 +72,9 @@ class Row:
 
 def row_of(row: Row, now_us: int, *, alive: bool) -> SessionRow:
     """Return a row as a reader sees it."""
-    new = row.new
-    return SessionRow(
-        id=new.id,
-        tenant=new.tenant,
-        agent=new.agent,
-        agent_version=new.agent_version,
-        model=new.model,
-        mode=new.mode,
-        prompt=new.prompt,
+    return replace(
+        row.new.row(),
         facts=row.facts,
-        key=new.key,
         head=row.head,
         head_hash=row.head_hash,
         epoch=row.epoch,
@@ -91,12 +83,8 @@ def row_of(row: Row, now_us: int, *, alive: bool) -> SessionRow:
         owner=row.owner,
         owner_alive=alive,
         waking=row.due(now_us, timers=False),
-        created_at_us=new.created_at_us,
         updated_at_us=row.updated_at_us,
-        parent=new.parent,
-        metadata=new.metadata,
         view=row.view,
-        on_disconnect=new.on_disconnect,
     )
 
 

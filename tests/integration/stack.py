@@ -94,7 +94,7 @@ class Stack:
         process, settings = self._next(role, env)
         process.checked = not without
         self.sound = self.sound and not without
-        before = await self._workers()
+        before = await self.workers()
         process.pid, process.ended = await self.nursery.fork(
             argv=["serve", "--role", role],
             env=settings,
@@ -116,7 +116,7 @@ class Stack:
         `code` is the folder with the release that is started.
         """
         process, settings = self._next(role, {"PYTHONPATH": str(code), **(env or {})})
-        before = await self._workers()
+        before = await self.workers()
         with process.log.open("ab") as log:
             command = (sys.executable, "-m", "app.cli.main", "serve", "--role", role)
             made = subprocess.Popen(  # noqa: ASYNC220 - waited for in a thread, whatever loop runs
@@ -141,7 +141,7 @@ class Stack:
             assert process.alive, process.text()
             if process.role != "worker" and not await _answers(process.url):
                 return False
-            new = await self._workers() - before if process.role != "api" else set()
+            new = await self.workers() - before if process.role != "api" else set()
             process.worker = next(iter(new), None)
             return process.role == "api" or bool(new)
 
@@ -183,7 +183,7 @@ class Stack:
 
         await until(over, timeout_s=20, what="the lease is over")
 
-    async def _workers(self) -> set[str]:
+    async def workers(self) -> set[str]:
         return {row["id"] for row in await self.rows("select id from workers")}
 
     async def close(self, *, check: bool) -> None:

@@ -95,6 +95,7 @@ async def test_changed_arguments_are_checked_made_and_told(stacks: Stacks) -> No
             approval["id"], "approve", arguments={"amount": "a lot"}, expect=422
         )
         assert problem["errors"][0]["pointer"].startswith("/arguments")
+        await scene.decide(approval["id"], "deny", arguments={"amount": 3}, expect=422)
         decided = await scene.decide(approval["id"], "approve", arguments={"amount": 3})
         assert decided["changed_arguments"] == {"amount": 3}
         await scene.client.reached(session, "completed")
@@ -211,3 +212,53 @@ async def test_two_approvals_are_decided_one_after_the_other_while_the_first_run
         hold.release()
         await scene.client.reached(session, "completed")
         assert Counter(scene.paid()) == Counter([5, 7])
+
+
+@pytest.mark.req("API-3")
+async def test_who_prefers_to_wait_is_answered_when_the_session_waits(stacks: Stacks) -> None:
+    """Whatever it waits for; not only at the end of the time that the client would give it."""
+    scripts = by_text(
+        {
+            "pay": [call("pay", amount=5), text("done")],
+            "ask": [call("ask_device", sensor="temp"), text("done")],
+        }
+    )
+    async with people(stacks, scripts, pay=ALWAYS) as scene:
+        api = scene.stack.client(await scene.stack.start("api"))
+        for client in (scene.client, api):
+            for task, kind in (("pay", "approval"), ("ask", "client_tools")):
+                async with asyncio.timeout(20):
+                    response = await client.http.post(
+                        "/v1/sessions", json={"task": task}, headers={"Prefer": "wait=60"}
+                    )
+                assert response.status_code == 200
+                assert response.json()["pending"]["kind"] == kind
+
+
+async def test_a_session_that_does_not_open_hides_no_other_approval(stacks: Stacks) -> None:
+    async with people(stacks, by_text({"pay": PAID}), pay=ALWAYS) as scene:
+        asked = [await _asked(scene) for _ in range(3)]
+        scene.stack.sound = False
+        await scene.stack.rows("update sessions set view = 'x' where id = $1", asked[1][0])
+        await scene.stack.rows("update sessions set key_id = 'lost' where id = $1", asked[2][0])
+        listed = (await scene.client.get("/v1/approvals"))["data"]
+        assert [a["id"] for a in listed] == [asked[0][1]["id"]]
+
+
+async def test_a_decision_is_seen_before_the_owner_takes_it(stacks: Stacks) -> None:
+    """Nobody runs the session: what was decided is told all the same, and 409 to the next."""
+    async with people(stacks, PAID, pay=ALWAYS) as scene:
+        session, approval = await _asked(scene)
+        api = scene.stack.client(await scene.stack.start("api"))
+        scene.process.kill()
+        path = f"/v1/approvals/{approval['id']}"
+        body = {"decision": "approve", "arguments": {"amount": 4}}
+        answered = await api.post(path, body, expect=200)
+        assert await api.get(path) == answered
+        assert (await api.get(f"/v1/approvals?session={session}"))["data"] == [answered]
+        problem = await api.post(path, {"decision": "deny"}, expect=409)
+        assert problem["type"] == "/problems/approval-decided"
+        await scene.stack.start("worker")
+        await api.reached(session, "completed")
+        assert (await api.get(path))["changed_arguments"] == {"amount": 4}
+        assert scene.paid() == [4]

@@ -208,3 +208,24 @@ async def test_a_redirect_inside_is_not_followed_and_the_run_not_touched(stacks:
         assert "the secret of the answer" not in everything
         assert "that is not followed" in everything
         assert "the secret of the answer" not in stack.processes[0].text()
+
+
+@pytest.mark.req("API-15", "STATE-7")
+async def test_an_endpoint_is_told_of_the_turn_that_a_fork_ends(stacks: Stacks) -> None:
+    """Of what happens in the fork from its creation on, and of nothing that it took over."""
+    async with answering(stacks) as stack, endpoint() as hooked:
+        client = stack.client(await stack.start("all"))
+        session = await client.create("how much?")
+        await client.settled(session)
+        events = await client.events(session)
+        await register(client, hooked)
+        asked = next(e["seq"] for e in events if e["type"] == "model.requested")
+        path = f"/v1/sessions/{session}/fork"
+        await client.post(path, {"at_seq": len(events)}, expect=201)
+        made = await client.post(path, {"at_seq": asked, "task": "how much?"}, expect=201)
+        await client.reached(made["id"], "completed")
+        await until(lambda: len(hooked.ids) == 2, timeout_s=30, what="told")
+        told = [json.loads(seen.body)["data"] for seen in hooked.server.seen]
+        assert {t["session_id"] for t in told} == {made["id"]}
+        ended = Counter((t["turn"], t["event"]["status"]) for t in told)
+        assert ended == {(1, "cancelled"): 1, (2, "completed"): 1}

@@ -48,8 +48,8 @@ class Author:
             row.owner = None
         return LiveEvent(self.session, row.head, payload, kind)
 
-    async def write(self, kind: str = "step.finished") -> None:
-        await self.world.hub.publish([self.commit(kind)])
+    async def write(self, *kinds: str) -> None:
+        await self.world.hub.publish([self.commit(kind) for kind in kinds or ("step.finished",)])
 
     async def delta(self, text: str) -> None:
         plain = b'{"text": "%s"}' % text.encode()
@@ -384,17 +384,32 @@ async def test_a_reader_who_comes_while_postgres_is_away_is_refused(author: Auth
         running.cancel()
 
 
-async def test_settle_returns_when_the_turn_waits_or_the_time_is_over(author: Author) -> None:
+@pytest.mark.parametrize("last", ["turn.ended", "phase.entered"])
+async def test_one_who_waits_asks_when_the_session_may_have_come_to_rest(
+    author: Author, last: str
+) -> None:
+    """After an end, and after a phase with nothing behind it; not after what leads to more."""
     world, session = author.world, await author.begin()
+    asked: list[float] = []
+
+    async def done() -> bool:
+        asked.append(world.clock.boot_s())
+        return rests
+
     async with world.api() as group:
-        began = world.clock.boot_s()
-        await world.follower.settle(session, 2, within_s=3)
+        rests, began = False, world.clock.boot_s()
+        assert not await world.follower.until(session, done, within_s=3, look_s=9)
         assert world.clock.boot_s() - began == pytest.approx(3, abs=0.01)
-        settling = group.create_task(world.follower.settle(session, 2, within_s=30))
-        await asyncio.sleep(1)
-        await author.write("verification.requested")
-        await settling
-        assert world.clock.boot_s() - began < 4.1
+        waiting = group.create_task(world.follower.until(session, done, within_s=60, look_s=60))
+        await asyncio.sleep(3)  # the heads are compared meanwhile, and tell that it has begun
+        asked.clear()
+        await author.write("phase.entered", "model.requested")
+        await asyncio.sleep(0.1)
+        assert asked == []
+        rests, told = True, world.clock.boot_s()
+        await author.write(last)
+        assert await waiting
+        assert world.clock.boot_s() - told < 0.1
 
 
 async def test_following_before_the_follower_runs_is_a_fault(author: Author) -> None:

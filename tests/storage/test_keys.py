@@ -187,3 +187,10 @@ def test_a_digest_is_known_again_after_a_rotation_and_only_with_the_key() -> Non
     assert hashlib.sha256(b"said").digest() not in digest
     with pytest.raises(KeyMissing):
         MasterKeys({"new": TWO}).is_digest(digest, b"said")
+
+
+@pytest.mark.req("API-11")
+def test_a_digest_of_the_release_before_is_known_too() -> None:
+    keys = MasterKeys({"k1": b"k" * 32})
+    assert keys.is_digest(hashlib.sha256(b"said").digest(), b"said")
+    assert not keys.is_digest(hashlib.sha256(b"said").digest(), b"other")

@@ -18,8 +18,10 @@ from app.api.wire import describing, params
 from app.api.wire.answers import answer, as_json
 from app.api.wire.routing import Keeps, Operation
 from app.core.lifecycle import Status
+from app.runtime.errors import StoreUnavailable
 from app.runtime.paging import cut
 from app.runtime.sessions.idempotency import Answer
+from app.runtime.streams.follow import HEADS_S
 from app.runtime.views import to_json
 
 _STATUSES: Final = frozenset(status.value for status in Status)
@@ -64,15 +66,22 @@ class SessionRoutes:
 
     async def _waited(self, made: Answer, session_id: str, wait_s: int) -> Response:
         """Answer once the turn has ended or waits for somebody, or the time is over."""
-        sessions = self._services.sessions
+        sessions, follower = self._services.sessions, self._services.follower
+
+        async def settled() -> bool:
+            try:
+                row = await sessions.row(TENANT, session_id)
+            except StoreUnavailable:
+                return False  # asked again soon: the client does not know the session's id yet
+            return row.status not in _GOING_ON or row.facts.turn > 1
+
         if wait_s:
-            settling = self._services.follower.settle(session_id, 0, within_s=wait_s)
-            await unless_draining(settling, self._services.draining)
+            waiting = follower.until(session_id, settled, within_s=wait_s, look_s=HEADS_S)
+            await unless_draining(waiting, self._services.draining)
         row = await sessions.row(TENANT, session_id)
         status = HTTPStatus.CREATED if row.status in _GOING_ON else HTTPStatus.OK
-        shown = to_json(sessions.shown(row))
         response = answer(
-            Answer(status, shown, session_id, replayed=made.replayed),
+            Answer(status, to_json(sessions.shown(row)), session_id, replayed=made.replayed),
             location=_location(session_id),
         )
         response.headers["Preference-Applied"] = f"wait={wait_s}"

@@ -161,6 +161,14 @@ class DecisionIn(Body):
     arguments: dict[str, object] | None = None
     hash: Name | None = None
 
+    @model_validator(mode="after")
+    def changed_only_where_made(self) -> "DecisionIn":
+        """Take changed arguments for a call that is to be made."""
+        if self.decision == "deny" and self.arguments is not None:
+            message = "`arguments` changes a call that is approved; a denied one is not made"
+            raise ValueError(message)
+        return self
+
 
 class PinnedIn(Body):
     """A prompt at one of its versions."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 
 
-async def unless_draining(work: Coroutine[object, object, None], draining: asyncio.Event) -> None:
+async def unless_draining(work: Coroutine[object, object, object], draining: asyncio.Event) -> None:
     """Return when the work is done, or is cut short since the process is ending."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work), group.create_task(_until(draining))]

@@ -117,6 +117,34 @@ class NewSession:
     view: bytes | None = None
     on_disconnect: str = "continue"
 
+    def row(self) -> SessionRow:
+        """Return the row as it is once this is stored: due, and nobody's."""
+        return SessionRow(
+            id=self.id,
+            tenant=self.tenant,
+            agent=self.agent,
+            agent_version=self.agent_version,
+            model=self.model,
+            mode=self.mode,
+            prompt=self.prompt,
+            facts=self.facts,
+            key=self.key,
+            head=self.events[-1].seq,
+            head_hash=self.head_hash,
+            epoch=0,
+            inbox_head=0,
+            inbox_seen=0,
+            owner=None,
+            owner_alive=False,
+            waking=True,
+            created_at_us=self.created_at_us,
+            updated_at_us=self.created_at_us,
+            parent=self.parent,
+            metadata=self.metadata,
+            view=self.view,
+            on_disconnect=self.on_disconnect,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Remembered:

@@ -5,6 +5,7 @@ journal, and the id of an approval names its session and call; so nothing can di
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,6 +24,7 @@ from app.core.inputs import ApprovalGiven
 from app.core.lifecycle import PendingKind
 from app.runtime import inbox
 from app.runtime.catalog import Catalog
+from app.runtime.errors import KeyMissing, Tampered
 from app.runtime.paging import cut
 from app.runtime.past import Past
 from app.runtime.ports.keys import SessionCipher
@@ -129,7 +131,7 @@ class Approvals:
         cipher = self.sessions.open(row).cipher
         waits = _waiting(row, cipher)
         if approval_id in waits:
-            return waits[approval_id]
+            return (await self._told(row, cipher, [waits[approval_id]]))[0]
         for approval in await self.of_session(row):
             if approval.id == approval_id:
                 return approval
@@ -141,18 +143,40 @@ class Approvals:
         if cipher is None:
             return ()
         events = self.past.events(row.id, cipher, row.head, _TYPES)
-        return approvals_in(row.id, [event async for event in events])
+        found = approvals_in(row.id, [event async for event in events])
+        return await self._told(row, cipher, found)
+
+    async def _told(
+        self, row: SessionRow, cipher: SessionCipher | None, asked: Sequence[Approval]
+    ) -> Sequence[Approval]:
+        """Return approvals as they are with what was decided and not yet taken by the owner.
+
+        Whoever decided must not read `pending` after his answer, though the owner be gone.
+        """
+        if cipher is None or row.inbox_drained:
+            return asked
+        rows = await self.store.inbox(row.id, row.inbox_seen)
+        said = (inbox.decision(told, cipher) for told in rows)
+        given = {one.approval_id: one for one in said if one is not None}
+        return [
+            _after(one, given[one.id]) if one.status == PENDING and one.id in given else one
+            for one in asked
+        ]
 
     async def pending(
         self, tenant: str, *, after: str | None, limit: int
     ) -> tuple[list[Approval], str | None]:
-        """Return the approvals of up to `limit` waiting sessions, and the next page's cursor."""
+        """Return the approvals of up to `limit` waiting sessions, and the next page's cursor.
+
+        A session whose content does not open here must not hide the others.
+        """
         rows = await self.store.pending(tenant, _KINDS, after=after, limit=limit + 1)
         found: list[Approval] = []
         shown, following = cut(rows, limit)
         for row in shown:
             if row.inbox_drained:
-                found.extend(_waiting(row, self.sessions.open(row).cipher).values())
+                with suppress(KeyMissing, Tampered):
+                    found.extend(_waiting(row, self.sessions.open(row).cipher).values())
         return found, following
 
     async def decide(

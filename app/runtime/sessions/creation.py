@@ -14,7 +14,7 @@ from app.runtime.ports.keys import Codec, Keyring, SessionCipher
 from app.runtime.ports.live import Hub
 from app.runtime.ports.models import ModelPort, PromptCatalog, Tokens
 from app.runtime.ports.process import Clock
-from app.runtime.ports.sessions import NewSession, SessionRow, SessionStore
+from app.runtime.ports.sessions import NewSession, SessionStore
 from app.runtime.refusals import FieldFault, Invalid
 from app.runtime.sealing import METADATA_CONTEXT, Sealer
 from app.runtime.sessions.admission import Admission
@@ -129,7 +129,7 @@ class Creation:
     async def _stored(
         self, new: NewSession, cipher: SessionCipher, attempt: Attempt | None
     ) -> Answer:
-        shown = session_json(_row_of(new), cipher, self.trace_url)
+        shown = session_json(new.row(), cipher, self.trace_url)
         body = to_json(shown)
         record = None
         if attempt is not None:
@@ -216,31 +216,3 @@ def check_priced(limits: Limits, model: ModelRef) -> None:
 def raised(base: Limits, wanted: Mapping[str, object] | None) -> Limits:
     """Return limits with those given put in; the border has checked names, types and ranges."""
     return replace(base, **dict(wanted)) if wanted else base  # type: ignore[arg-type]
-
-
-def _row_of(new: NewSession) -> SessionRow:
-    return SessionRow(
-        id=new.id,
-        tenant=new.tenant,
-        agent=new.agent,
-        agent_version=new.agent_version,
-        model=new.model,
-        mode=new.mode,
-        prompt=new.prompt,
-        facts=new.facts,
-        key=new.key,
-        head=new.events[-1].seq,
-        head_hash=new.head_hash,
-        epoch=0,
-        inbox_head=0,
-        inbox_seen=0,
-        owner=None,
-        owner_alive=False,
-        waking=True,
-        created_at_us=new.created_at_us,
-        updated_at_us=new.created_at_us,
-        parent=new.parent,
-        metadata=new.metadata,
-        view=new.view,
-        on_disconnect=new.on_disconnect,
-    )

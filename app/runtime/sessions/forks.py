@@ -4,8 +4,9 @@ The parent is only read. The fork is a session like any other, created in one tr
 journal of its own; so it has its own key, idempotency keys, trace, limits and spending.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final
 
@@ -37,6 +38,9 @@ from app.runtime.sessions.verbs import Opened, Sessions
 from app.runtime.views import metadata_of
 
 MOST_EVENTS: Final = 20_000
+AT_ONCE: Final = 2
+"""A fork holds a whole journal in memory, opened and sealed anew: not many at a time."""
+
 ROLE: Final = "agent"
 
 
@@ -62,6 +66,7 @@ class Forks:
     tokens: Tokens
     past: Past
     sample: Callable[[str], bool]
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def fork(
         self, tenant: str, session_id: str, wanted: ForkWanted, attempt: Attempt | None
@@ -77,6 +82,12 @@ class Forks:
         if known is not None:
             return known
         await self.creation.admit()
+        async with self.slots:
+            return await self._forked(tenant, session_id, wanted, attempt)
+
+    async def _forked(
+        self, tenant: str, session_id: str, wanted: ForkWanted, attempt: Attempt | None
+    ) -> Answer:
         parent = await self.sessions.get(tenant, session_id)
         prefix = await self._prefix(parent, wanted)
         first = prefix[0].body

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from app.core.events import SessionClosed, TurnEnded, VerificationAsked
+from app.core.events import PhaseEntered, SessionClosed, TurnEnded
 from app.runtime.errors import PortError, StoreUnavailable
 from app.runtime.ports.journal import HeadInfo, JournalStore
 from app.runtime.ports.keys import SessionCipher
@@ -28,7 +28,6 @@ LOOK_S: Final = 0.5
 PATIENCE_S: Final = 60.0
 MAILBOX: Final = 1024
 ENDS: Final = frozenset({TurnEnded.TYPE, SessionClosed.TYPE})
-WAITS: Final = frozenset({VerificationAsked.TYPE})
 
 
 class Mailbox:
@@ -214,9 +213,14 @@ class Follower:
         return found is None or (found.idle and found.head <= cursor)
 
     async def until(
-        self, session_id: str, done: Callable[[], Awaitable[bool]], *, within_s: float
+        self,
+        session_id: str,
+        done: Callable[[], Awaitable[bool]],
+        *,
+        within_s: float,
+        look_s: float = LOOK_S,
     ) -> bool:
-        """Ask whether it is done when the session may have come to rest, and now and then.
+        """Ask whether it is done when the session may have come to rest, and each `look_s`.
 
         Return False when the time is over before it was.
         """
@@ -227,20 +231,9 @@ class Follower:
                 if left_s <= 0:
                     return False
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(left_s, LOOK_S)):
+                    async with asyncio.timeout(min(left_s, look_s)):
                         await _rests(mailbox)
         return True
-
-    async def settle(self, session_id: str, after: int, *, within_s: float) -> None:
-        """Return when the open turn has ended or waits for somebody, or when the time is over."""
-        with contextlib.suppress(TimeoutError):
-            async with (
-                asyncio.timeout(within_s),
-                contextlib.aclosing(self.follow(session_id, None, after)) as frames,
-            ):
-                async for frame in frames:
-                    if frame.type in WAITS or frame.type in ENDS:
-                        return
 
 
 def _has_news(found: HeadInfo | None, mailbox: Mailbox) -> bool:
@@ -251,10 +244,18 @@ def _has_news(found: HeadInfo | None, mailbox: Mailbox) -> bool:
 
 
 async def _rests(mailbox: Mailbox) -> None:
-    """Return when the session may have come to rest."""
+    """Return when the session may have come to rest.
+
+    What ends with a phase goes no further by itself: whatever it waits for, it waits.
+    """
     while (items := await mailbox.take()) is not None:
-        if any(item.type in ENDS or item.type in WAITS for item in items):
+        if any(item.type in ENDS for item in items) or _halts(items):
             return
+
+
+def _halts(items: list[LiveEvent]) -> bool:
+    durable = [item for item in items if item.seq is not None]
+    return bool(durable) and durable[-1].type == PhaseEntered.TYPE
 
 
 async def _pump(live: AsyncIterator[LiveEvent | None], mailbox: Mailbox) -> None:
