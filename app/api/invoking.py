@@ -4,7 +4,6 @@ import json
 from typing import Final
 
 from app.api.deps import TENANT, ApiServices
-from app.api.wire.answers import to_json
 from app.core import ids
 from app.core.events import EffectClass, Limits, Outcome
 from app.core.faults import Fault, FaultClass, FaultKind, classify
@@ -12,6 +11,7 @@ from app.core.toolbox import ToolSpec
 from app.runtime.errors import ToolFailure
 from app.runtime.ports.tools import ToolRequest
 from app.runtime.sessions.idempotency import Answer
+from app.runtime.views import to_json
 
 _TIMEOUT_S: Final = Limits().tool_timeout_s
 _NO_VALUE: Final = object()

@@ -45,6 +45,11 @@ class Cases:
         return PostgresSessions(self.parts.engine)
 
     @cached_property
+    def journal(self) -> PostgresJournal:
+        """Return the journal in Postgres, for reading."""
+        return PostgresJournal(self.parts.engine)
+
+    @cached_property
     def creation(self) -> Creation:
         """Return the use case that creates sessions."""
         parts = self.parts
@@ -86,8 +91,7 @@ class Cases:
     def past(self) -> Past:
         """Return what reads journals back."""
         parts = self.parts
-        journal = PostgresJournal(parts.engine)
-        return Past(clock=parts.clock, codec=parts.codec, journal=journal)
+        return Past(clock=parts.clock, codec=parts.codec, journal=self.journal)
 
     @cached_property
     def answers(self) -> Answers:
@@ -131,26 +135,35 @@ class Cases:
         return Erasing(clock=self.parts.clock, store=self.store, sessions=self.sessions)
 
     @cached_property
+    def schedule_store(self) -> PostgresSchedules:
+        """Return the schedules in Postgres."""
+        return PostgresSchedules(self.parts.engine)
+
+    @cached_property
+    def firing(self) -> Firing:
+        """Return what does that which a schedule says."""
+        return Firing(creation=self.creation, sessions=self.sessions)
+
+    @cached_property
     def schedules(self) -> Schedules:
         """Return the use cases of schedules."""
         parts = self.parts
         return Schedules(
             clock=parts.clock,
             keyring=parts.keyring,
-            store=PostgresSchedules(parts.engine),
+            store=self.schedule_store,
             sessions=self.store,
-            firing=Firing(creation=self.creation, sessions=self.sessions),
+            firing=self.firing,
         )
 
     @cached_property
     def inquiry(self) -> Inquiry:
         """Return the use cases that explain a session."""
         parts = self.parts
-        journal = PostgresJournal(parts.engine)
         checkup = Checkup(
             audit=PostgresAudit(parts.engine),
             chains=Chains(parts.keyring, parts.codec),
-            journal=journal,
+            journal=self.journal,
         )
         return Inquiry(
             clock=parts.clock,
@@ -158,7 +171,7 @@ class Cases:
             keyring=parts.keyring,
             store=self.store,
             workers=self.workers,
-            journal=journal,
+            journal=self.journal,
             prompts=parts.prompts,
             checkup=checkup,
             version=__version__,
@@ -190,11 +203,11 @@ class Cases:
             forks=self.forks,
             erasing=self.erasing,
             schedules=self.schedules,
-            schedule_store=PostgresSchedules(parts.engine),
+            schedule_store=self.schedule_store,
             follower=parts.follower,
             inquiry=self.inquiry,
             store=self.store,
-            journal=PostgresJournal(parts.engine),
+            journal=self.journal,
             keyring=parts.keyring,
             clock=parts.clock,
             catalog=parts.catalog,

@@ -1,7 +1,7 @@
 """Small adapters between rooms that do not know each other."""
 
 from dataclasses import dataclass
-from enum import Enum
+from typing import Literal
 
 from app.api.deps import ParsedTool
 from app.core.events import PromptRef
@@ -47,28 +47,24 @@ def parse_tool(body: dict[str, object], *, version: int, name: str | None) -> Pa
     return ParsedTool(found.spec, found.lint.score, found.lint.warnings)
 
 
-class Lack(Enum):
-    """Why no session can run on a database yet."""
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Why no session can run on a database yet: which check fails, and that in words."""
 
-    DATABASE = "database"
-    SCHEMA = "schema"
+    check: Literal["database", "schema"]
+    detail: str
 
 
 async def schema_lack(engine: Engine) -> Lack | None:
     """Return what is missing, or None."""
     try:
-        return None if await schema_current(engine) else Lack.SCHEMA
-    except (StoreUnavailable, StoreRefused):  # a wrong password is mended outside
-        return Lack.DATABASE
-
-
-async def schema_lacking(engine: Engine) -> str | None:
-    """Return why no session can run on this database yet; None when it can."""
-    try:
         current = await schema_current(engine)
     except (StoreUnavailable, StoreRefused) as error:  # a wrong password is mended outside
-        return f"the database at SUREFOOT_DATABASE_URL cannot be reached: {error}"
-    return None if current else "the database lacks this release's schema: run `surefoot migrate`"
+        detail = f"the database at SUREFOOT_DATABASE_URL cannot be reached: {error}"
+        return Lack("database", detail)
+    if current:
+        return None
+    return Lack("schema", "the database lacks this release's schema: run `surefoot migrate`")
 
 
 async def redis_answers(link: Link) -> bool:

@@ -98,7 +98,7 @@ class Readiness:
         """Return whether requests should come here, what is missing, and what to do."""
         found = await self._found()
         lack = None if found is None else found.lack
-        answers = found is not None and lack is not Lack.DATABASE
+        answers = found is not None and (lack is None or lack.check != "database")
         checks: dict[str, bool] = {
             "database": answers,
             "schema": found is not None and lack is None,

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from app.api.app import Application
 from app.bootstrap.cases import Api, Cases
-from app.bootstrap.edges import schema_lacking
+from app.bootstrap.edges import schema_lack
 from app.bootstrap.parts import open_parts
 from app.bootstrap.readiness import Readiness
 from app.bootstrap.timed import timed
@@ -117,12 +117,12 @@ class Service:
         """Return once the schema is there; False when the process is to stop before that."""
         told: str | None = None
         while not self.draining.is_set():
-            lacking = await schema_lacking(self._engine)
-            if lacking is None:
+            lack = await schema_lack(self._engine)
+            if lack is None:
                 return True
-            if told != lacking:
-                self.observer.log("schema.awaited", level="warning", detail=lacking)
-                told = lacking
+            if told != lack.detail:
+                self.observer.log("schema.awaited", level="warning", detail=lack.detail)
+                told = lack.detail
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SCHEMA_POLL_S):
                     await self.draining.wait()

@@ -3,11 +3,10 @@
 from typing import Final
 
 from app.bootstrap.cases import Cases
-from app.runtime.side.firing import Firing, Scheduling
+from app.runtime.side.firing import Scheduling
 from app.runtime.side.jobs import SideJob
 from app.runtime.side.retention import Keeping, Retention
 from app.storage.retention import PostgresRetention
-from app.storage.schedules import PostgresSchedules
 
 DAY_S: Final = 86_400.0
 
@@ -20,9 +19,9 @@ def timed(cases: Cases) -> tuple[SideJob, ...]:
     return (
         Scheduling(
             keyring=parts.keyring,
-            store=PostgresSchedules(parts.engine),
+            store=cases.schedule_store,
             sessions=cases.store,
-            firing=Firing(creation=cases.creation, sessions=cases.sessions),
+            firing=cases.firing,
             log=log,
         ),
         Retention(

@@ -22,6 +22,11 @@ VERIFICATION: Final = "verification"
 """What a call is waiting for."""
 
 
+def to_json(value: object) -> bytes:
+    """Return a value as JSON; what UTF-8 cannot carry is replaced, never sent."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
 def usage_json(usage: Usage) -> dict[str, object]:
     """Return usage as clients see it."""
     return {name: getattr(usage, name) for name in Usage.__slots__}
@@ -68,7 +73,7 @@ def view_of(state: State) -> bytes:
     view = _view() if ended is None else _view(ended.result, ended.error)
     if state.pending is not None:
         view["pending"] = _pending(state, state.pending)
-    return json.dumps(view, ensure_ascii=False).encode()
+    return to_json(view)
 
 
 def _pending(state: State, pending: Pending) -> dict[str, object]:
@@ -109,7 +114,7 @@ def _approval(open_call: OpenCall, asked: OpenApproval) -> dict[str, object]:
 
 def ended_view(result: Result, error: Fault | None) -> bytes:
     """Return the view of a turn that has ended."""
-    return json.dumps(_view(result, error), ensure_ascii=False).encode()
+    return to_json(_view(result, error))
 
 
 def _view(result: Result | None = None, error: Fault | None = None) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """`/readyz` tells the truth, in bounded time, and says what to do; a worker has it too if asked."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -114,14 +115,19 @@ def _everyone(pid: int) -> list[int]:
 @asynccontextmanager
 async def frozen(postgres: PostgresHandle) -> AsyncIterator[None]:
     """Stop Postgres: it refuses nothing and answers nothing."""
-    stopped = _everyone(postgres.pid)
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+    os.kill(postgres.pid, signal.SIGSTOP)  # first, so that it starts no more of them
+    everyone = _everyone(postgres.pid)
+    _send(everyone, signal.SIGSTOP)
     try:
         yield
     finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+        _send(everyone, signal.SIGCONT)
+
+
+def _send(pids: list[int], what: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # an autovacuum that has just ended
+            os.kill(pid, what)
 
 
 @pytest.mark.req("OPS-5", "STATE-1")

@@ -409,7 +409,7 @@ async def test_an_erased_session_takes_nothing(world: World) -> None:
     with pytest.raises(Conflict) as erased:
         await world.tell(session, "more")
     assert erased.value.slug == "session-erased"
-    shown = json.loads(world.sessions.render((await world.sessions.get(TENANT, session)).row))
+    shown = world.sessions.shown((await world.sessions.get(TENANT, session)).row)
     assert (shown["result"], shown["metadata"]) == (None, {})
 
 

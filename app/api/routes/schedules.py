@@ -20,7 +20,7 @@ from app.api.shapes.schedules import (
     schedule_json,
 )
 from app.api.wire import describing, params
-from app.api.wire.answers import answer, as_json, to_json
+from app.api.wire.answers import answer, as_json
 from app.api.wire.body import read_object
 from app.api.wire.routing import Keeps, Operation
 from app.runtime.errors import KeyMissing, Tampered
@@ -28,6 +28,7 @@ from app.runtime.paging import cut
 from app.runtime.sessions.idempotency import Answer
 from app.runtime.side.schedule_records import MOST_RUNS, ScheduleRow, Target, open_target
 from app.runtime.side.schedules import Asked
+from app.runtime.views import to_json
 
 _PATH = "/v1/schedules/{id}"
 

@@ -10,8 +10,9 @@ from app.api.deps import ApiServices
 from app.api.health import Probes
 from app.api.page import render
 from app.api.shapes.service import Health, ModelList, Readiness
-from app.api.wire.answers import JSON, as_json, to_json
+from app.api.wire.answers import JSON, as_json
 from app.api.wire.routing import Document, Operation, PageResponse, TextResponse
+from app.runtime.views import to_json
 
 
 class ServiceRoutes:

@@ -15,15 +15,14 @@ from app.api.shapes.sessions import SessionList, SessionOut
 from app.api.streams.sse import EventStream
 from app.api.streams.waiting import unless_draining
 from app.api.wire import describing, params
-from app.api.wire.answers import answer, as_json, to_json
+from app.api.wire.answers import answer, as_json
 from app.api.wire.routing import Keeps, Operation
 from app.core.lifecycle import Status
 from app.runtime.errors import StoreUnavailable
 from app.runtime.paging import cut
 from app.runtime.sessions.idempotency import Answer
-from app.runtime.sessions.verbs import Opened
 from app.runtime.streams.follow import HEADS_S
-from app.runtime.views import session_json
+from app.runtime.views import to_json
 
 _STATUSES: Final = frozenset(status.value for status in Status)
 _GOING_ON: Final = frozenset({Status.QUEUED, Status.RUNNING})
@@ -79,22 +78,15 @@ class SessionRoutes:
         if wait_s:
             waiting = follower.until(session_id, settled, within_s=wait_s, look_s=HEADS_S)
             await unless_draining(waiting, self._services.draining)
-        found = await sessions.get(TENANT, session_id)
-        rests = found.row.status not in _GOING_ON
+        row = await sessions.row(TENANT, session_id)
+        status = HTTPStatus.CREATED if row.status in _GOING_ON else HTTPStatus.OK
+        shown = to_json(sessions.shown(row))
         response = answer(
-            Answer(
-                HTTPStatus.OK if rests else HTTPStatus.CREATED,
-                self._render(found),
-                session_id,
-                replayed=made.replayed,
-            ),
+            Answer(status, shown, session_id, replayed=made.replayed),
             location=_location(session_id),
         )
         response.headers["Preference-Applied"] = f"wait={wait_s}"
         return response
-
-    def _render(self, found: Opened) -> bytes:
-        return to_json(session_json(found.row, found.cipher, self._services.sessions.trace_url))
 
     async def get(self, request: Request) -> Response:
         """Return a session."""

@@ -14,12 +14,13 @@ from app.api.invoking import invoke
 from app.api.shapes.bodies import InvokeIn, checked
 from app.api.shapes.tools import InvokedOut, ToolChangeIn, ToolIn, ToolList, ToolOut, ToolSaved
 from app.api.wire import describing, params
-from app.api.wire.answers import answer, as_json, to_json
+from app.api.wire.answers import answer, as_json
 from app.api.wire.body import read_object
 from app.api.wire.routing import Keeps, Operation
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.refusals import Conflict, NotFound
 from app.runtime.sessions.idempotency import Answer
+from app.runtime.views import to_json
 
 _INVOKE: Final = (
     "Really sends, also where a session would ask for approval: whoever calls this agrees to the "

@@ -11,10 +11,11 @@ from app.api.deps import TENANT, ApiServices
 from app.api.shapes.sessions import EventList
 from app.api.streams.sse import EventStream
 from app.api.wire import describing, params
-from app.api.wire.answers import page, to_json
+from app.api.wire.answers import page
 from app.api.wire.routing import EventStreamResponse, Operation
 from app.core.lifecycle import ALIVE, Status
 from app.runtime.sealing import event_context
+from app.runtime.views import to_json
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """A page of the trace ends with the event that reaches this size, however many were asked for."""

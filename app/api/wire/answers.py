@@ -1,6 +1,5 @@
 """Answers ready for the wire."""
 
-import json
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -8,13 +7,9 @@ from starlette.responses import Response
 
 from app.api.wire.problems import MEDIA_TYPE
 from app.runtime.sessions.idempotency import Answer
+from app.runtime.views import to_json
 
 JSON = "application/json"
-
-
-def to_json(value: object) -> bytes:
-    """Return a value as JSON; what UTF-8 cannot carry is replaced, never sent."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def answer(found: Answer, *, location: str | None = None) -> Response:

@@ -3,7 +3,6 @@
 Each is an inbox row, unique by what it is about; so of two who decide at once, one wins.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -79,7 +78,7 @@ class Answers:
             delivery = inbox.verification(key, call_id, output, tokens, happened=happened)
             if await locked.deliver(delivery) is None:
                 raise Conflict("This call was verified already.", "verification-decided")
-            shown = json.loads(self.sessions.render(waking(row)))
+            shown = self.sessions.shown(waking(row))
             answer = await self.sessions.remembered(locked, attempt, 202, shown)
         await self.sessions.hub.nudge(session_id)
         return answer
@@ -108,7 +107,7 @@ class Answers:
             await check_not_closing(locked)
             if await locked.deliver(inbox.tool_result(cipher, given)) is None:
                 raise Conflict("This call has its result already.", "tool-result-given")
-            shown = json.loads(self.sessions.render(waking(locked.row)))
+            shown = self.sessions.shown(waking(locked.row))
             answer = await self.sessions.remembered(locked, attempt, 202, shown)
         await self.sessions.hub.nudge(session_id)
         return answer

@@ -1,6 +1,5 @@
 """Creating a session: its row, its key, its first two events, in one transaction."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,7 +19,7 @@ from app.runtime.refusals import FieldFault, Invalid
 from app.runtime.sealing import METADATA_CONTEXT, Sealer
 from app.runtime.sessions.admission import Admission
 from app.runtime.sessions.idempotency import Answer, Attempt
-from app.runtime.views import facts_of, session_json, view_of
+from app.runtime.views import facts_of, session_json, to_json, view_of
 
 AGENT: Final = "default"
 PROMPT: Final = "agent"
@@ -106,7 +105,7 @@ class Creation:
             sealed += sealer.seal(events[start : start + SLICE], head_hash)
             if start:
                 await self.clock.sleep(0)  # a fork may bring thousands of events
-        plain = _json(wanted.metadata) if wanted.metadata else None
+        plain = to_json(dict(wanted.metadata)) if wanted.metadata else None
         new = NewSession(
             id=state.session_id,
             tenant=tenant,
@@ -131,7 +130,7 @@ class Creation:
         self, new: NewSession, cipher: SessionCipher, attempt: Attempt | None
     ) -> Answer:
         shown = session_json(_row_of(new), cipher, self.trace_url)
-        body = json.dumps(shown, ensure_ascii=False).encode()
+        body = to_json(shown)
         record = None
         if attempt is not None:
             record = attempt.record(self.keyring, 201, body, new.id)
@@ -199,10 +198,6 @@ class Creation:
             link=wanted.traceparent,
         )
         return first, place(fold((first,)), turn, now)
-
-
-def _json(metadata: Mapping[str, str]) -> bytes:
-    return json.dumps(dict(metadata), ensure_ascii=False).encode()
 
 
 def check_priced(limits: Limits, model: ModelRef) -> None:

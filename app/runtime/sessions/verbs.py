@@ -4,7 +4,6 @@ None of them appends to a session that exists: they write its inbox, in one tran
 idempotency record and the wake-up, and the owner does the rest (design, chapter 4).
 """
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from app.runtime.sessions.creation import raised
 from app.runtime.sessions.idempotency import Answer, Attempt
 from app.runtime.sessions.rulings import check_resume, limits_of, receipt
 from app.runtime.streams.follow import Follower
-from app.runtime.views import session_json, waking
+from app.runtime.views import session_json, to_json, waking
 
 SETTLE_S = 5.0
 
@@ -79,10 +78,9 @@ class Sessions:
         except Erased:
             return None
 
-    def render(self, row: SessionRow) -> bytes:
-        """Return a session as JSON."""
-        shown = session_json(row, self._cipher(row.id, row.key), self.trace_url)
-        return json.dumps(shown, ensure_ascii=False).encode()
+    def shown(self, row: SessionRow) -> dict[str, object]:
+        """Return a session as clients see it."""
+        return session_json(row, self._cipher(row.id, row.key), self.trace_url)
 
     def seen(self, row: SessionRow, *, without_key: bool = False) -> dict[str, object]:
         """Return a session as clients see it, also one whose content does not open.
@@ -91,7 +89,7 @@ class Sessions:
         one whose master key is not here.
         """
         try:
-            return session_json(row, self._cipher(row.id, row.key), self.trace_url)
+            return self.shown(row)
         except KeyMissing:
             if not without_key:
                 raise
@@ -142,7 +140,7 @@ class Sessions:
             if starts:
                 self.admission.check()
             await locked.deliver(inbox.message(self.key(row), text, tokens, policy))
-            shown = {"receipt": taken, "session": json.loads(self.render(waking(row)))}
+            shown = {"receipt": taken, "session": self.shown(waking(row))}
             answer = await self.remembered(locked, attempt, 202, shown)
         if starts:
             self.admission.took()
@@ -180,7 +178,7 @@ class Sessions:
                 delivery = inbox.resume(self.key(row), new, row.facts.turn)
                 if await locked.deliver(delivery) is None:
                     raise Conflict("This turn is being resumed already.", "resume-pending")
-            shown = json.loads(self.render(waking(row)))
+            shown = self.shown(waking(row))
             answer = await self.remembered(locked, attempt, 202, shown)
         self.admission.took()
         await self.hub.nudge(session_id)
@@ -198,7 +196,8 @@ class Sessions:
         row = await self.ask(tenant, session_id, verb)
         if row is not None:
             await self._wait_settled(tenant, row, verb)
-        return Answer(200, self.render(await self.row(tenant, session_id)), session_id)
+        shown = self.shown(await self.row(tenant, session_id))
+        return Answer(200, to_json(shown), session_id)
 
     async def ask(self, tenant: str, session_id: str, verb: Verb) -> SessionRow | None:
         """Put a cancel or a close into the inbox, unless it is the last thing that was said there.
@@ -276,7 +275,7 @@ class Sessions:
         shown: Mapping[str, object],
     ) -> Answer:
         """Return an answer, remembered in the same transaction where the request has a key."""
-        body = json.dumps(shown, ensure_ascii=False).encode()
+        body = to_json(shown)
         session_id = locked.row.id
         if attempt is not None:
             await locked.remember(attempt.record(self.keyring, status, body, session_id))

@@ -27,6 +27,7 @@ from app.runtime.side.webhook_records import (
 )
 from app.runtime.side.webhooks import PING, Courier
 from app.runtime.times import rfc3339
+from app.runtime.views import to_json
 
 RETRY_S: Final = (
     5,
@@ -141,7 +142,7 @@ def ping(webhook_id: str, at_us: int) -> bytes:
 
 def _message(kind: str, at_us: int, data: Mapping[str, object]) -> bytes:
     shown = {"type": kind, "timestamp": rfc3339(at_us), "data": data}
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return to_json(shown)
 
 
 def _text(value: object) -> str:
