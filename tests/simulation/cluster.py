@@ -25,7 +25,7 @@ from app.runtime.sessions import Sessions
 from app.runtime.worker import Worker, WorkerOptions
 from app.storage.codec import JsonCodec
 from tests.fakes.scripted_tools import FewTools
-from tests.fakes.small import OnePrompt, QuarterTokens
+from tests.fakes.small import OnePrompt, QuarterTokens, as_it_is
 from tests.simulation.audit import Audit
 from tests.simulation.build import Build
 from tests.simulation.loop import Condition, Process, SeededLoop, SimTask
@@ -243,7 +243,14 @@ class Cluster:
             creation,
             sessions,
             follower,
-            Answers(clock=clock, sessions=sessions, tokens=QuarterTokens(), past=past),
+            Answers(
+                clock=clock,
+                sessions=sessions,
+                tokens=QuarterTokens(),
+                past=past,
+                catalog=creation.catalog,
+                present=as_it_is,
+            ),
             Approvals(
                 clock=clock,
                 sessions=sessions,
