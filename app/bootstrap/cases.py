@@ -31,6 +31,7 @@ from app.storage.sessions import PostgresSessions
 from app.storage.tools import PostgresTools
 from app.storage.workers import PostgresWorkers
 from app.tools.definition import describe
+from app.tools.present import present
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,12 @@ class Cases:
         """Return the use cases of verifications and client tools."""
         parts = self.parts
         return Answers(
-            clock=parts.clock, sessions=self.sessions, tokens=parts.tokens, past=self.past
+            clock=parts.clock,
+            sessions=self.sessions,
+            tokens=parts.tokens,
+            past=self.past,
+            catalog=parts.catalog,
+            present=present,
         )
 
     @cached_property

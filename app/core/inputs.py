@@ -157,7 +157,7 @@ class ApprovalGiven:
 
 @dataclass(frozen=True, slots=True)
 class ClientAnswered:
-    """The caller carried a call out, or failed to (`error`)."""
+    """The caller carried a call out, or failed to (`error`); `content` as `ToolReturned` has it."""
 
     at_us: int
     call_id: str
@@ -167,6 +167,7 @@ class ClientAnswered:
     digest: str
     empty: bool = False
     notable: bool = False
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

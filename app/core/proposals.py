@@ -166,6 +166,7 @@ def _by_client(at_us: int, body: ToolFinished) -> ClientAnswered:
         body.digest,
         body.empty,
         body.notable,
+        body.content,
     )
 
 

@@ -12,6 +12,9 @@ from typing import Final
 from app.core.canonical import Json
 from app.core.events import EffectClass, ToolRef
 
+MAX_CHARS: Final = 2000
+"""How much of a result the model reads where its tool does not say."""
+
 
 class ToolKind(StrEnum):
     """Who carries a tool out."""
@@ -66,7 +69,7 @@ class ToolSpec:
     serial_group: str | None = None
     depends_on: tuple[str, ...] = ()
     sensitive: tuple[str, ...] = ()
-    max_chars: int = 2000
+    max_chars: int = MAX_CHARS
     enabled: bool = True
     alias: str | None = None
     approval: ApprovalMode = ApprovalMode.NEVER

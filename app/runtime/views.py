@@ -141,11 +141,12 @@ def pending_of(row: SessionRow, cipher: SessionCipher | None) -> Mapping[str, ob
     return pending if isinstance(pending, dict) and row.pending_kind is not None else {}
 
 
-def pending_calls(row: SessionRow, cipher: SessionCipher, wants: str) -> tuple[str, ...]:
-    """Return the ids of the calls for which a session waits: for a result or a verification."""
+def pending_calls(row: SessionRow, cipher: SessionCipher, wants: str) -> dict[str, str]:
+    """Return the calls for which a session waits, with their tools: a result or a verification."""
     calls = pending_of(row, cipher).get("calls")
     found = calls if isinstance(calls, list) else []
-    return tuple(call["call_id"] for call in found if call.get("wants", VERIFICATION) == wants)
+    wanted = (call for call in found if call.get("wants", VERIFICATION) == wants)
+    return {call["call_id"]: call["name"] for call in wanted}
 
 
 def pending_approvals(row: SessionRow, cipher: SessionCipher) -> list[dict[str, object]]:

@@ -65,6 +65,7 @@ from tests.fakes.api_ports import (
 )
 from tests.fakes.api_store import FakeAudit, FakeStore
 from tests.fakes.schedules import MemorySchedules
+from tests.fakes.small import as_it_is
 from tests.fakes.webhooks import FakePoster, MemoryWebhooks, readable
 
 
@@ -173,7 +174,14 @@ class World:
         return ApiServices(
             creation=creation,
             sessions=sessions,
-            answers=Answers(clock=self.clock, sessions=sessions, tokens=tokens, past=past),
+            answers=Answers(
+                clock=self.clock,
+                sessions=sessions,
+                tokens=tokens,
+                past=past,
+                catalog=catalog,
+                present=as_it_is,
+            ),
             approvals=Approvals(
                 clock=self.clock,
                 sessions=sessions,
@@ -309,11 +317,12 @@ class World:
 
     def doubt(self, session_id: str, call_id: str) -> None:
         """Let it wait for somebody to say whether a call happened."""
-        self.wait(session_id, {"kind": "verification", "calls": [{"call_id": call_id}]})
+        calls = [{"call_id": call_id, "name": "calculate"}]
+        self.wait(session_id, {"kind": "verification", "calls": calls})
 
     def hand_over(self, session_id: str, call_id: str) -> None:
         """Let it wait for the client to carry a call out."""
-        calls = [{"call_id": call_id, "wants": RESULT}]
+        calls = [{"call_id": call_id, "name": "calculate", "wants": RESULT}]
         self.wait(session_id, {"kind": "client_tools", "calls": calls})
 
     def ask(self, session_id: str, call_id: str) -> None:

@@ -3,8 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from app.core.canonical import Json
 from app.core.events import Event, PromptRef
 from app.core.state import State
+from app.runtime.ports.tools import ToolReply
+
+
+def as_it_is(output: Json, _most: int) -> ToolReply:
+    """Bound nothing (a `Presenter`)."""
+    return ToolReply(output, None)
 
 
 class QuarterTokens:

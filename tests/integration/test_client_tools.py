@@ -70,6 +70,24 @@ async def test_a_cancelled_call_takes_no_result(stacks: Stacks) -> None:
             await scene.client.post(path, body, expect=422)
 
 
+async def test_a_result_is_bounded_as_that_of_any_tool(stacks: Stacks) -> None:
+    """What a caller sends fits into a request to the model, and no journal grows by megabytes."""
+    script = [call("ask_device", sensor="temp"), text("done")]
+    async with people(stacks, script) as scene:
+        session = await scene.client.create("go")
+        await scene.waiting(session, "client_tools")
+        path = f"/v1/sessions/{session}/tool_results"
+        huge = {"call_id": "t1_c1_1", "output": {"rows": "word " * 190_000}}
+        await scene.client.post(path, huge, expect=202)
+        shown = await scene.client.reached(session, "completed", "stopped")
+        assert shown["status"] == "completed"
+        told = scene.model.requests[-1].messages[-1]["content"]
+        assert "truncated: 2,000 of" in told
+        assert len(told) < 2200
+        kept = await scene.stack.rows("select max(octet_length(payload)) as most from events")
+        assert kept[0]["most"] < 80 * 1024
+
+
 async def test_approval_comes_before_the_caller_is_asked(stacks: Stacks) -> None:
     script = [call("ask_device", sensor="temp"), text("done")]
     async with people(stacks, script) as scene:

@@ -8,11 +8,12 @@ from app.core.events import Choice, Limits, Policy, SessionCreated
 from app.core.faults import Fault, FaultKind
 from app.core.inputs import ApprovalGiven, Claimed, StatusChecked
 from app.core.plan import owed
-from app.runtime.explaining.standing import Known
+from app.runtime.explaining.standing import Known, moment
 from app.runtime.explaining.story import Story, explained
 from app.runtime.ports.keys import WrappedKey
 from app.runtime.ports.sessions import SessionRow
 from app.runtime.views import facts_of
+from tests.core.forks import fork
 from tests.core.machine_kit import ONCE, SECOND, Machine, call
 
 READY = SessionRow(
@@ -155,13 +156,37 @@ def test_a_call_that_needs_approval_and_one_of_the_client() -> None:
     session.answer(held, replace(call("ask"), client=True))
     shown = say(session, timer_at_us=5 * SECOND)
     assert "It waits for a decision on calls that need approval (t1_c1_1)." in words(shown)
+    assert "It waits for results of calls which the client carries out (t1_c1_2)." in words(shown)
     assert "A timer wakes it on 1970-01-01 00:00:05 UTC." in str(shown["wakes"])
     assert "GET /v1/approvals?session=ses_1" in str(shown["todo"])
+    assert "tool_results" in str(shown["todo"])
     (asked,) = [c.approval for c in session.state.calls if c.approval]
     session.give(ApprovalGiven(SECOND, asked.approval_id, Choice.DENY))
     shown = say(session)
+    assert "a person denied t1_c1_1" in words(shown).lower()
     assert "It waits for results of calls which the client carries out" in words(shown)
     assert "tool_results" in str(shown["todo"])
+    assert "approvals" not in str(shown["todo"])
+
+
+def test_who_decided_on_a_call_is_told_as_it_was() -> None:
+    session = Machine()
+    held = [replace(call("pay", {"x": n}, effect=ONCE), needs_approval=True) for n in (1, 2)]
+    session.answer(*held)
+    session.approve("t1_c1_1", {"x": 3})
+    session.fail("t1_c1_1", FaultKind.TIMEOUT)
+    session.pass_s(100_000)
+    session.ring("approval")
+    told = words(say(session))
+    assert "person approved t1_c1_1 with changed arguments" in told
+    assert "nobody decided on t1_c1_2 in time" in told
+    asked = Machine()
+    asked.answer(replace(call("pay", effect=ONCE), checkable=True))
+    asked.fail("pay", FaultKind.TIMEOUT)
+    asked.check("pay", happened=True)
+    told = words(say(asked))
+    assert "the tool, asked about it, said that t1_c1_1 happened" in told
+    assert "person" not in told
 
 
 def test_a_tool_that_is_asked_what_became_of_a_call() -> None:
@@ -239,3 +264,24 @@ def test_a_fork_says_of_what() -> None:
     assert isinstance(first.body, SessionCreated)
     session.events[0] = replace(first, body=replace(first.body, parent="ses_0"))
     assert "as a fork of ses_0, for the agent default version 1" in words(say(session))
+
+
+def test_a_fork_was_taken_over_from_nobody() -> None:
+    """Whoever owned the other session is none of its owners, and lost nothing."""
+    parent = Machine()
+    parent.answer(call("pay", effect=ONCE))
+    child = fork(parent, at_seq=parent.state.seq)
+    child.claim()
+    shown = say(child)
+    assert shown["owners"] == [
+        {"worker": "wrk_1", "epoch": 1, "at": moment(child.now_us), "took_over": False}
+    ]
+    assert "took it over" not in words(shown)
+    assert "at its event" in words(shown)
+
+
+def test_a_session_without_content_takes_no_message() -> None:
+    session = Machine()
+    session.answer(text="done")
+    gone = say(session, closed="Erased.", key=WrappedKey("k", b""))
+    assert gone["todo"] == ["It takes nothing any more: create another session."]

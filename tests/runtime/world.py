@@ -38,7 +38,7 @@ from tests.fakes.interposed import Between, interposed
 from tests.fakes.live import MemoryHot, MemoryHub
 from tests.fakes.models import ScriptedModel
 from tests.fakes.scripted_tools import SPECS, FewTools, JsonArguments, ScriptedTools
-from tests.fakes.small import KeepingObserver, OnePrompt, QuarterTokens
+from tests.fakes.small import KeepingObserver, OnePrompt, QuarterTokens, as_it_is
 from tests.fakes.store import MemoryStore
 
 TENANT = "default"
@@ -107,7 +107,12 @@ class World:
         )
         self.past = Past(clock=self.clock, codec=self.codec, journal=self.store)
         self.answers = Answers(
-            clock=self.clock, sessions=self.sessions, tokens=QuarterTokens(), past=self.past
+            clock=self.clock,
+            sessions=self.sessions,
+            tokens=QuarterTokens(),
+            past=self.past,
+            catalog=self._catalog(self.clock),
+            present=as_it_is,
         )
         self.approvals = Approvals(
             clock=self.clock,

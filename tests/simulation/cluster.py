@@ -29,7 +29,7 @@ from app.runtime.sessions.verbs import Sessions
 from app.runtime.streams.follow import Follower
 from app.storage.codec import JsonCodec
 from tests.fakes.scripted_tools import FewTools
-from tests.fakes.small import OnePrompt, QuarterTokens
+from tests.fakes.small import OnePrompt, QuarterTokens, as_it_is
 from tests.simulation.audit import Audit
 from tests.simulation.build import Build
 from tests.simulation.loop import Condition, Process, SeededLoop, SimTask
@@ -247,7 +247,14 @@ class Cluster:
             creation,
             sessions,
             follower,
-            Answers(clock=clock, sessions=sessions, tokens=QuarterTokens(), past=past),
+            Answers(
+                clock=clock,
+                sessions=sessions,
+                tokens=QuarterTokens(),
+                past=past,
+                catalog=creation.catalog,
+                present=as_it_is,
+            ),
             Approvals(
                 clock=clock,
                 sessions=sessions,

@@ -80,8 +80,9 @@ class SessionRoutes:
             await unless_draining(waiting, self._services.draining)
         row = await sessions.row(TENANT, session_id)
         status = HTTPStatus.CREATED if row.status in _GOING_ON else HTTPStatus.OK
+        shown = to_json(sessions.shown(row))
         response = answer(
-            Answer(status, to_json(sessions.shown(row)), session_id, replayed=made.replayed),
+            Answer(status, shown, session_id, replayed=made.replayed),
             location=_location(session_id),
         )
         response.headers["Preference-Applied"] = f"wait={wait_s}"

@@ -175,6 +175,7 @@ def client_answered(draft: Draft, given: ClientAnswered) -> None:
                 call.name,
                 Outcome.OK,
                 output=given.output,
+                content=given.content,
                 tokens=given.tokens,
                 digest=given.digest,
                 empty=given.empty,

@@ -1,6 +1,6 @@
 """How a session stands now: what it does or waits for, what wakes it, what a person can do."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
@@ -8,7 +8,7 @@ from app.core.canonical import as_text
 from app.core.effects import CallModel, CallTool, CheckStatus, Effect, PrepareTurn
 from app.core.lifecycle import PendingKind, Ruling, Status, Verb, rule
 from app.core.plan import in_doubt, owed, resting
-from app.core.state import Doubt, OpenCall, State
+from app.core.state import Doubt, OpenCall, Pending, State
 from app.runtime.execution.poison import MOST_CLAIMS
 from app.runtime.explaining.findings import ADVICE, Invariant
 from app.runtime.ports.sessions import SessionRow
@@ -70,6 +70,8 @@ def stands(state: State | None, known: Known) -> Standing:
     if state is not None and known.closed is None:
         _doubts(standing, state, known)
         _work(standing, state, known)
+    elif row.status is Status.WAITING and row.pending_kind is not None:
+        _to_do(standing, row, row.pending_kind)
     if not row.inbox_drained:
         count = row.inbox_head - row.inbox_seen
         standing.doing.append(f"{count} messages in its inbox were not taken yet.")
@@ -137,9 +139,10 @@ def _doubts(standing: Standing, state: State, known: Known) -> None:
         if state.pending is None:
             rest = resting(state)
             if rest is not None and rest.timer_us is not None:
+                asked = "the tool" if call.checkable else "a person"
                 standing.wakes.append(
                     f"Until {moment(rest.timer_us)} its former owner could still get the answer; "
-                    "then a person is asked."
+                    f"then {asked} is asked."
                 )
         elif not owed(state):
             standing.todo.append(
@@ -156,14 +159,30 @@ def _call(open_call: OpenCall) -> str:
 
 def _work(standing: Standing, state: State, known: Known) -> None:
     if state.pending is not None:
-        said = WAITS.get(state.pending.kind, f"It waits: {state.pending.kind.value}.")
-        calls = f" ({', '.join(state.pending.calls)})" if state.pending.calls else ""
-        standing.doing.append(f"{said.rstrip('.')}{calls}.")
+        for kind, calls in _awaited(state, state.pending):
+            said = WAITS.get(kind, f"It waits: {kind.value}.")
+            named = f" ({', '.join(calls)})" if calls else ""
+            standing.doing.append(f"{said.rstrip('.')}{named}.")
+            _to_do(standing, known.row, kind)
         return
     if state.stopping is not None and not state.between_turns:
         standing.doing.append(f"A guard stops the turn: {state.stopping.value}.")
     for effect in owed(state):
         standing.doing.append(_effect(effect, state, known.now_us))
+
+
+def _awaited(state: State, pending: Pending) -> Iterator[tuple[PendingKind, Sequence[str]]]:
+    """Yield everything that a session waits for: a step may have calls of several kinds."""
+    of_kind = {
+        PendingKind.VERIFICATION: [c for c in state.calls if c.in_doubt],
+        PendingKind.APPROVAL: [c for c in state.calls if c.unapproved],
+        PendingKind.CLIENT_TOOLS: [c for c in state.calls if c.with_client],
+    }
+    if pending.kind not in of_kind:
+        yield pending.kind, pending.calls
+    for kind, calls in of_kind.items():
+        if calls:
+            yield kind, [c.call.call_id for c in calls]
 
 
 def _effect(effect: Effect, state: State, now_us: int) -> str:
@@ -211,16 +230,19 @@ _TODO: Final[Mapping[PendingKind, str]] = {
 }
 
 
+def _to_do(standing: Standing, row: SessionRow, kind: PendingKind) -> None:
+    """Say what a person can do about something that a session waits for."""
+    todo = _TODO.get(kind)
+    if todo is not None and row.status is Status.WAITING:
+        standing.todo.append(todo.replace("{id}", row.id))
+
+
 def _ways(standing: Standing, row: SessionRow) -> None:
     """Say how to go on from here, by the table of statuses and verbs."""
-    status = row.status
-    if status is Status.WAITING:
-        todo = _TODO.get(row.pending_kind) if row.pending_kind is not None else None
-        if todo is not None:
-            standing.todo.append(todo.replace("{id}", row.id))
-        return
-    ended = _ENDED.get(status)
-    if ended is not None:
+    ended = _ENDED.get(row.status)
+    if not row.key.wrapped:
+        standing.todo.append("It takes nothing any more: create another session.")
+    elif ended is not None:
         ended(standing, row)
 
 

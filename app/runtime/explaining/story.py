@@ -10,12 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.core.events import (
+    ApprovalDecided,
+    Choice,
     Event,
     GuardTripped,
     ModelAnswered,
     ModelFailed,
     SessionClaimed,
     SessionCreated,
+    SessionForked,
     SessionInterrupted,
     ToolFinished,
     TurnEnded,
@@ -44,7 +47,7 @@ class _Turn:
     failures: list[str] = field(default_factory=list)
     tools: Counter[tuple[str, str]] = field(default_factory=Counter)
     guards: list[GuardTripped] = field(default_factory=list)
-    decided: list[VerificationDecided] = field(default_factory=list)
+    decided: list[ApprovalDecided | VerificationDecided] = field(default_factory=list)
     ended: TurnEnded | None = None
     ended_us: int = 0
 
@@ -70,6 +73,7 @@ class Story:
     created: Event | None = None
     turns: list[_Turn] = field(default_factory=list)
     owners: list[_Owner] = field(default_factory=list)
+    forked_at: int = 0
     _early: list[GuardTripped] = field(default_factory=list)
 
     def take(self, events: Sequence[Event]) -> None:
@@ -99,6 +103,9 @@ class Story:
                 busy = before is not None and bool(self.owners) and resting(before) is None
                 owner = _Owner(body.worker, body.epoch, event.at_us, event.turn, event.step, busy)
                 self.owners.append(owner)
+            case SessionForked():
+                self.owners = []  # whoever owned the other session never owned this one
+                self.forked_at = body.at_seq
             case SessionInterrupted() if self.owners:
                 self.owners[-1] = replace(self.owners[-1], took_over=True, doubts=body.calls)
             case _ if self.turns:
@@ -118,7 +125,7 @@ def _count(turn: _Turn, event: Event) -> None:
             turn.tools[body.name, body.outcome.value] += 1
         case GuardTripped():
             turn.guards.append(body)
-        case VerificationDecided():
+        case ApprovalDecided() | VerificationDecided():
             turn.decided.append(body)
         case TurnEnded():
             turn.ended, turn.ended_us = body, event.at_us
@@ -162,6 +169,7 @@ def _origin(story: Story) -> Iterator[str]:
         return
     body = story.created.body
     came = f" as a fork of {body.parent}" if body.parent else ""
+    came += f" at its event {story.forked_at}" if story.forked_at else ""
     yield (
         f"It was created on {moment(story.created.at_us)}{came}, for the agent {body.agent} "
         f"version {body.agent_version} with the model {body.model.name}."
@@ -193,14 +201,24 @@ def _middle(turn: _Turn) -> str:
     if turn.tools:
         calls = (f"{n} {o} {c}x" if c > 1 else f"{n} {o}" for (n, o), c in turn.tools.items())
         parts.append(f"tools: {', '.join(calls)}")
-    parts += [
-        f"a person said that {d.call_id} {'happened' if d.happened else 'did not happen'}"
-        for d in turn.decided
-    ]
+    parts += [_decision(decided) for decided in turn.decided]
     if not parts:
         return ""
     told = "; ".join(parts)
     return f"{told[0].upper()}{told[1:]}."
+
+
+def _decision(decided: ApprovalDecided | VerificationDecided) -> str:
+    call = decided.call_id
+    if isinstance(decided, VerificationDecided):
+        who = "the tool, asked about it," if decided.by == "status_check" else "a person"
+        return f"{who} said that {call} {'happened' if decided.happened else 'did not happen'}"
+    if decided.decision is Choice.EXPIRED:
+        return f"nobody decided on {call} in time"
+    if decided.decision is Choice.DENY:
+        return f"a person denied {call}"
+    changed = "" if decided.arguments is None else " with changed arguments"
+    return f"a person approved {call}{changed}"
 
 
 def _end(turn: _Turn) -> str:

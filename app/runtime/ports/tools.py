@@ -40,6 +40,10 @@ class ToolReply:
     content: str | None
 
 
+Presenter = Callable[[Json, int], ToolReply]
+"""Bounds an output: what is kept of it, and what the model reads of it, in so many characters."""
+
+
 @dataclass(frozen=True, slots=True)
 class StatusReply:
     """Whether a call took effect, by its tool's own word; `happened` None: it does not know.

@@ -13,13 +13,16 @@ from app.core.events import Event, ModelAnswered, ModelRef, ToolFinished, ToolIn
 from app.core.faults import Fault, FaultKind
 from app.core.inputs import ClientAnswered
 from app.core.lifecycle import PendingKind
+from app.core.toolbox import MAX_CHARS
 from app.runtime import inbox
+from app.runtime.catalog import Catalog
 from app.runtime.execution.perform import weigh
 from app.runtime.past import Past
 from app.runtime.ports.keys import SessionCipher
 from app.runtime.ports.models import Tokens
 from app.runtime.ports.process import Clock
 from app.runtime.ports.sessions import SessionRow
+from app.runtime.ports.tools import Presenter
 from app.runtime.refusals import Conflict
 from app.runtime.sessions.idempotency import Answer, Attempt
 from app.runtime.sessions.verbs import Sessions, check_not_closing
@@ -45,6 +48,8 @@ class Answers:
     sessions: Sessions
     tokens: Tokens
     past: Past
+    catalog: Catalog
+    present: Presenter
 
     async def verify(
         self,
@@ -97,10 +102,12 @@ class Answers:
             return known
         opened = await self.sessions.get(tenant, session_id)
         model = await self.sessions.model_of(tenant, session_id)
-        given = await self._weighed(result, model)
         cipher = self.sessions.key(opened.row)
-        if result.call_id not in pending_calls(opened.row, cipher, RESULT):
-            await self._check_wanted(opened.row, cipher, result.call_id)
+        name = pending_calls(opened.row, cipher, RESULT).get(result.call_id)
+        if name is None:
+            name = await self._wanted(opened.row, cipher, result.call_id)
+        spec = (await self.catalog.current(tenant)).get(name)
+        given = await self._weighed(result, model, MAX_CHARS if spec is None else spec.max_chars)
         async with self.sessions.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
@@ -112,45 +119,55 @@ class Answers:
         await self.sessions.hub.nudge(session_id)
         return answer
 
-    async def _weighed(self, result: ClientResult, model: ModelRef) -> ClientAnswered:
+    async def _weighed(
+        self, result: ClientResult, model: ModelRef, max_chars: int
+    ) -> ClientAnswered:
+        """Return a result within its bounds: the tool's own, as for what the service calls."""
         error = result.error
-        text = as_text(result.output)
+        if error is not None:
+            error = str(self.present(error, max_chars).content or error)
+        reply = self.present(result.output, max_chars)
+        text = as_text(reply.output) if reply.content is None else reply.content
         if error is not None:
             text = fault_text(Fault.of(FaultKind.INTERNAL, error))
-        empty, notable = weigh(result.output, text)
+        empty, notable = weigh(reply.output, text)
         return ClientAnswered(
             at_us=self.clock.now_us(),
             call_id=result.call_id,
-            output=result.output,
+            output=reply.output,
             error=error,
             tokens=await self.tokens.count(text, model.encoding),
-            digest=digest(result.output),
+            digest=digest(reply.output),
             empty=empty and error is None,
             notable=notable and error is None,
+            content=reply.content,
         )
 
-    async def _check_wanted(self, row: SessionRow, cipher: SessionCipher, call_id: str) -> None:
-        """Let a result pass that comes while the other calls of its step still run.
+    async def _wanted(self, row: SessionRow, cipher: SessionCipher, call_id: str) -> str:
+        """Return the tool of a call whose result comes while the others of its step still run.
 
         Raises:
             Conflict: when the call is not the client's, not begun, or over.
 
         """
         events = [e async for e in self.past.events(row.id, cipher, row.head, _CALLS)]
-        if not _wanted(events, call_id):
+        name = _with_client(events, call_id)
+        if name is None:
             message = f"The session does not wait for a result of {call_id!r}."
             raise Conflict(message, "tool-result-not-pending")
+        return name
 
 
-def _wanted(events: Sequence[Event], call_id: str) -> bool:
-    """Return whether a call is with the client: asked for, begun, and not over."""
-    with_client = begun = False
+def _with_client(events: Sequence[Event], call_id: str) -> str | None:
+    """Return the tool of a call that is with the client: asked for, begun, and not over."""
+    name, begun = None, False
     for event in events:
         body = event.body
         if isinstance(body, ModelAnswered):
-            with_client |= any(c.client and c.call_id == call_id for c in body.tool_calls)
+            found = (c.name for c in body.tool_calls if c.client and c.call_id == call_id)
+            name = next(found, name)
         elif isinstance(body, ToolIntended):
             begun |= body.call_id == call_id
         elif isinstance(body, ToolFinished) and body.call_id == call_id:
-            return False
-    return with_client and begun
+            return None
+    return name if begun else None
