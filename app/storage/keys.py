@@ -7,6 +7,7 @@ erasing a session, which is destroying its data key, leaves its chain verifiable
 
 import base64
 import binascii
+import hashlib
 import hmac
 import os
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,9 @@ from app.runtime.records import WrappedKey
 
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
+_PLAIN_DIGEST: Final = 32
+"""The length of a SHA-256 alone; with the name of a key before it, it is longer."""
+
 _LENGTH: Final = Struct(">I")
 _LINK: Final = Struct(">QI")
 
@@ -201,7 +205,12 @@ class MasterKeys:
         return _framed(self._first.encode()) + hmac.digest(key, plain, "sha256")
 
     def is_digest(self, digest: bytes, plain: bytes) -> bool:
-        """Return whether `digest_record` made this digest of these bytes, under any key here."""
+        """Return whether `digest_record` made this digest of these bytes, under any key here.
+
+        Or an older release, whose digests had no key: their records live for a while beside ours.
+        """
+        if len(digest) == _PLAIN_DIGEST:
+            return hmac.compare_digest(digest, hashlib.sha256(plain).digest())
         _, master, rest = self._named(digest)
         return hmac.compare_digest(rest, hmac.digest(master.digest, plain, "sha256"))
 
