@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from app.runtime.errors import Erased, KeyMissing, Tampered
-from app.runtime.records import WrappedKey
+from app.runtime.ports.keys import WrappedKey
 
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
