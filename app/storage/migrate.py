@@ -58,11 +58,12 @@ async def migrate(dsn: str) -> None:
             try:
                 async with engine.begin() as connection:
                     await connection.run_sync(_upgrade)
-                return
             except DBAPIError as error:
                 if not tries_left or getattr(error.orig, "sqlstate", None) != _DEADLOCK:
                     raise
-            await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return
     finally:
         await engine.dispose()
 
