@@ -25,6 +25,9 @@ from app.runtime.ports.keys import WrappedKey
 
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
+_PLAIN_DIGEST: Final = 32
+"""The length of a SHA-256 alone; with the name of a key before it, it is longer."""
+
 _LENGTH: Final = Struct(">I")
 _LINK: Final = Struct(">QI")
 
@@ -204,9 +207,9 @@ class MasterKeys:
     def is_digest(self, digest: bytes, plain: bytes) -> bool:
         """Return whether `digest_record` made this digest of these bytes, under any key here.
 
-        The release before made plain SHA-256, which has no name before it.
+        Or an older release, whose digests had no key: their records live for a while beside ours.
         """
-        if len(digest) == hashlib.sha256().digest_size:
+        if len(digest) == _PLAIN_DIGEST:
             return hmac.compare_digest(digest, hashlib.sha256(plain).digest())
         _, master, rest = self._named(digest)
         return hmac.compare_digest(rest, hmac.digest(master.digest, plain, "sha256"))

@@ -5,6 +5,7 @@ finds nothing to do, and a holder that is killed leaves nothing behind (Postgres
 frees the lock when the connection ends).
 """
 
+import asyncio
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from alembic.command import upgrade
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -26,6 +28,13 @@ _LOCK: Final = 0x5375_7265_666F_6F74
 _WAIT_FOR_LOCK: Final = "60s"
 _WAIT_FOR_TABLE: Final = "5s"
 _IDLE_HOLDER: Final = "30s"
+
+_DEADLOCK: Final = "40P01"
+_TRIES: Final = 10
+_PAUSE_S: Final = 0.2
+"""Revisions lock one table after the other while sessions use them, in orders of their own. Of two
+that wait for each other Postgres stops one; when that is us, nothing was changed: from the start.
+"""
 
 
 async def migrate(dsn: str) -> None:
@@ -45,8 +54,16 @@ async def migrate(dsn: str) -> None:
 
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
     try:
-        async with engine.begin() as connection:
-            await connection.run_sync(_upgrade)
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                async with engine.begin() as connection:
+                    await connection.run_sync(_upgrade)
+            except DBAPIError as error:
+                if not tries_left or getattr(error.orig, "sqlstate", None) != _DEADLOCK:
+                    raise
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return
     finally:
         await engine.dispose()
 

@@ -7,8 +7,11 @@ import sys
 import asyncpg
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.command import upgrade
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -115,3 +118,26 @@ async def test_the_journal_cannot_be_changed(engine: Engine) -> None:
     async with engine.transaction() as connection:
         await connection.execute("set local surefoot.erasing = 'on'")
         await connection.execute("delete from events")
+
+
+@pytest.mark.case("C124")
+async def test_a_deadlock_with_sessions_that_run_is_tried_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Postgres stops one of the two that wait for each other; it may be the migration."""
+    fault = "do $$ begin raise exception using errcode = '40P01'; end $$"
+    faults = [fault, fault]
+
+    def upgrade_late(config: Config, revision: str) -> None:
+        upgrade(config, revision)
+        if faults:
+            config.attributes["connection"].exec_driver_sql(faults.pop())
+
+    monkeypatch.setattr("app.storage.migrate.upgrade", upgrade_late)
+    await migrate(database_url)
+    assert not faults
+    async with Engine(database_url) as engine:
+        assert await schema_current(engine)
+    faults.append("do $$ begin raise exception 'another'; end $$")
+    with pytest.raises(DBAPIError, match="another"):
+        await migrate(database_url)
