@@ -20,6 +20,8 @@ class Module:
     path: Path
     text: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]
+    """The tree, walked once for all tests."""
 
     @property
     def name(self) -> str:
@@ -38,7 +40,7 @@ class Module:
 
     def functions(self) -> Iterator[FunctionNode]:
         """Every function and method, nested ones too."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, FunctionNode):
                 yield node
 
@@ -53,9 +55,10 @@ def budget(over: object, limit: str) -> None:
 def modules(top: str = "app") -> tuple[Module, ...]:
     """All modules below a folder at the top of the repository."""
     return tuple(
-        Module(path, text, ast.parse(text))
+        Module(path, text, tree, tuple(ast.walk(tree)))
         for path in sorted((ROOT / top).rglob("*.py"))
         for text in [path.read_text()]
+        for tree in [ast.parse(text)]
     )
 
 

@@ -35,7 +35,7 @@ def test_any_is_rare() -> None:
     found = [
         m.where(n)
         for m in modules()
-        for n in ast.walk(m.tree)
+        for n in m.nodes
         if (isinstance(n, ast.Name) and n.id == "Any")
         or (isinstance(n, ast.Attribute) and n.attr == "Any")
     ]
@@ -43,7 +43,7 @@ def test_any_is_rare() -> None:
 
 
 def test_broad_excepts_are_rare_and_explained() -> None:
-    found = [(m, n) for m in modules() for n in ast.walk(m.tree) if _is_broad(n)]
+    found = [(m, n) for m in modules() for n in m.nodes if _is_broad(n)]
     without_reason = [
         m.where(n)
         for m, n in found

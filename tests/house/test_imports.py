@@ -24,7 +24,7 @@ def test_the_core_has_nothing_asynchronous() -> None:
         m.where(n)
         for m in modules()
         if m.name == "app.core" or m.name.startswith("app.core.")
-        for n in ast.walk(m.tree)
+        for n in m.nodes
         if isinstance(n, ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith | ast.Await)
     ]
     assert found == []
@@ -32,7 +32,7 @@ def test_the_core_has_nothing_asynchronous() -> None:
 
 def _imports(module: Module, names: set[str]) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             found |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

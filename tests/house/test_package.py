@@ -41,7 +41,7 @@ def test_no_excuse_for_an_unused_dependency_is_stale() -> None:
     imported = {
         name.partition(".")[0]
         for m in modules()
-        for node in ast.walk(m.tree)
+        for node in m.nodes
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in (
             [node.module or ""]

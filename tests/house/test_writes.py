@@ -50,8 +50,8 @@ def _statements() -> Iterator[str]:
 
 
 def _unnamed(module: Module, named: set[int]) -> Iterator[str]:
-    documents = {id(d.value) for d in ast.walk(module.tree) if isinstance(d, ast.Expr)}
-    for node in ast.walk(module.tree):
+    documents = {id(d.value) for d in module.nodes if isinstance(d, ast.Expr)}
+    for node in module.nodes:
         text = node.value if isinstance(node, ast.Constant) else None
         if not isinstance(text, str) or id(node) in named | documents:
             continue
