@@ -34,8 +34,13 @@ MEANINGS = {
 
 
 def failed(found: Found) -> bool:
-    """Return whether a case is violated, or never came to its point."""
-    return bool(found.faults) or not found.struck
+    """Return whether a case is violated, or never came to a point which every run has."""
+    return bool(found.faults) or (missed(found) and found.case.steady)
+
+
+def missed(found: Found) -> bool:
+    """Return whether a case never came to its point."""
+    return not found.struck
 
 
 def rows(found: Iterable[Found]) -> list[str]:
@@ -43,7 +48,16 @@ def rows(found: Iterable[Found]) -> list[str]:
     by_port: defaultdict[str, list[Found]] = defaultdict(list)
     for one in found:
         by_port[one.case.port].append(one)
-    head = ("port", "what happens there", "points", *ACTIONS, "person asked", "calls again", "bad")
+    head = (
+        "port",
+        "what happens there",
+        "points",
+        *ACTIONS,
+        "person asked",
+        "calls again",
+        "missed",
+        "bad",
+    )
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     order = [p for p in MEANINGS if p in by_port] + sorted(by_port.keys() - MEANINGS.keys())
     lines += [_row(port, by_port[port]) for port in order]
@@ -51,14 +65,19 @@ def rows(found: Iterable[Found]) -> list[str]:
     return [*lines, _row("all", everything)]
 
 
+def _whole(found: Found) -> bool:
+    return not missed(found) and not failed(found)
+
+
 def _row(port: str, found: list[Found]) -> str:
     cells = [
         port,
         MEANINGS.get(port, ""),
         len({one.case.point for one in found}),
-        *(sum(one.case.action == a and not failed(one) for one in found) for a in ACTIONS),
+        *(sum(_whole(one) and one.case.action == action for one in found) for action in ACTIONS),
         sum(one.asked_back > 0 for one in found),
         sum(one.again for one in found),
+        sum(missed(one) for one in found),
         sum(failed(one) for one in found),
     ]
     return f"| {' | '.join(map(str, cells))} |"

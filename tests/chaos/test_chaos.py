@@ -22,7 +22,9 @@ def _part(every: list[Case]) -> list[Case]:
     part: list[Case] = []
     ports = dict.fromkeys(case.port for case in every)
     for port, action in zip(ports, itertools.cycle(ACTIONS), strict=False):
-        points = list(dict.fromkeys(case.point for case in every if case.port == port))
+        points = list(
+            dict.fromkeys(case.point for case in every if case.port == port and case.steady)
+        )
         chosen = points[len(points) // 3]
         actions = ACTIONS if port in THOROUGH else (action,)
         part.extend(Case(chosen, action) for action in actions)

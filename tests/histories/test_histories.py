@@ -56,7 +56,7 @@ async def test_the_watch_sees_a_session_without_an_owner() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(0 if EXAMPLES else 600)
 @pytest.mark.req("API-4", "API-7", "API-8", "STATE-1", "STATE-4", "STATE-7", "TOOL-10", "TOOL-17")
 def test_random_histories(standing: tuple[World, asyncio.AbstractEventLoop]) -> None:
     """No shrinking: a step takes a second, and the steps that failed are printed."""
