@@ -1,6 +1,6 @@
 """Spans to a collector over OTLP/HTTP: hand-built SDK spans into the SDK's batch processor.
 
-Only `app.telemetry.otel.open_sink` imports this module. All sending happens in the processor's own
+Only `app.telemetry.sink.open_sink` imports this module. All sending happens in the processor's own
 daemon thread; a full queue drops the span and counts it, so a dead collector costs nothing.
 """
 

@@ -24,8 +24,8 @@ from app.core.events import (
 from app.core.state import State
 from app.telemetry.logs import Logger
 from app.telemetry.metrics import Metrics
-from app.telemetry.otel import SpanSink
 from app.telemetry.project import Projection, traceparent
+from app.telemetry.sink import SpanSink
 from app.telemetry.stretch import Stretch
 from app.telemetry.timeline import stretches
 

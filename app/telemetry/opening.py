@@ -8,8 +8,9 @@ from app.telemetry.logs import LogConfig, Stream, make_logger
 from app.telemetry.masking import Masker
 from app.telemetry.metrics import Metrics
 from app.telemetry.observer import TelemetryObserver
-from app.telemetry.otel import OtelConfig, open_sink
+from app.telemetry.otel import OtelConfig
 from app.telemetry.project import Projection
+from app.telemetry.sink import open_sink
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,12 @@
-"""The standard OTEL_ variables, read once into a frozen value; and the door to the SDK.
+"""The standard OTEL_ variables, read once into a frozen value."""
 
-The SDK is imported only when a collector is configured: without one, no span work is done at all.
-"""
-
-import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import unquote
 
-from app.telemetry.project import SpanRecord
-
 _SAMPLE_BITS: Final = 64
-
-
-class SpanSink(Protocol):
-    """Takes finished spans and gets them out of the process without making anyone wait."""
-
-    def put(self, span: SpanRecord) -> None:
-        """Queue a span, or drop it and count that."""
-
-    def close(self, timeout_s: float) -> None:
-        """Send what is queued, for no longer than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +119,3 @@ def _float(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
-
-
-def open_sink(config: OtelConfig, dropped: Callable[[int, str], None]) -> SpanSink | None:
-    """Return where spans go, or None when no collector is configured.
-
-    `dropped` is told how many spans were lost and why; it may be called from any thread.
-    """
-    if config.endpoint is None:
-        return None
-    # By name, because importing the SDK costs 0.2 s and some memory, which only its users pay.
-    module = importlib.import_module("app.telemetry.export")
-    sink: SpanSink = module.OtlpSink(config, dropped)
-    return sink

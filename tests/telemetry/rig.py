@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from app.telemetry.logs import LogConfig, make_logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.observer import TelemetryObserver
-from app.telemetry.otel import SpanSink
 from app.telemetry.project import Projection, SpanRecord
+from app.telemetry.sink import SpanSink
 from tests.telemetry.journey import START_US, Commit, Journey
 
 

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from app.telemetry import names
-from app.telemetry.otel import OtelConfig, SpanSink, open_sink
+from app.telemetry.otel import OtelConfig
 from app.telemetry.project import SpanRecord
+from app.telemetry.sink import SpanSink, open_sink
 from tests.otlp.receiver import receiver
 from tests.telemetry.journey import ROOT_ID, SSN, TRACE_ID, five_and_four, shop_price
 from tests.telemetry.rig import Rig, assert_one_tree, spans_of
@@ -158,7 +159,8 @@ def test_a_dead_collector_costs_nothing_and_what_is_lost_is_counted(dead: object
 def test_a_process_with_a_black_holed_collector_exits_in_time() -> None:
     program = (
         "import sys\n"
-        "from app.telemetry.otel import OtelConfig, open_sink\n"
+        "from app.telemetry.otel import OtelConfig\n"
+        "from app.telemetry.sink import open_sink\n"
         "from tests.telemetry.test_export import _span\n"
         "sink = open_sink(OtelConfig.from_environ({'OTEL_EXPORTER_OTLP_ENDPOINT': sys.argv[1],"
         " 'OTEL_BSP_SCHEDULE_DELAY': '10'}), lambda count, reason: None)\n"
@@ -197,7 +199,8 @@ def test_spans_after_the_end_are_counted_as_lost() -> None:
 def test_without_a_collector_the_sdk_is_not_even_imported() -> None:
     program = (
         "import sys\n"
-        "from app.telemetry.otel import OtelConfig, open_sink\n"
+        "from app.telemetry.otel import OtelConfig\n"
+        "from app.telemetry.sink import open_sink\n"
         "import app.telemetry.observer\n"
         "assert open_sink(OtelConfig.from_environ({}), lambda count, reason: None) is None\n"
         "assert not [m for m in sys.modules if m.startswith('opentelemetry')]\n"
