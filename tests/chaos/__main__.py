@@ -13,7 +13,7 @@ from typing import Final
 from tests.chaos.cases import ACTIONS, Case, Found
 from tests.chaos.matrix import every_case, run
 from tests.chaos.servers import servers
-from tests.chaos.table import failed, rows
+from tests.chaos.table import failed, rows, too_many_missed
 from tests.integration.without import MECHANISMS
 
 LANES: Final = 4
@@ -48,7 +48,10 @@ async def _main(given: argparse.Namespace) -> int:
         print(f"VIOLATED beside the cases: {fault}")
     if given.report is not None:
         given.report.write_text(text + "\n")
-    return int(bool(outcome.faults) or any(failed(one) for one in found))
+    if too_many_missed(found):
+        print("VIOLATED: too many cases never came to their point")
+    bad = bool(outcome.faults) or too_many_missed(found)
+    return int(bad or any(failed(one) for one in found))
 
 
 def _is_wanted(case: Case, given: argparse.Namespace) -> bool:
@@ -59,8 +62,9 @@ def _is_wanted(case: Case, given: argparse.Namespace) -> bool:
 
 def _tell(found: Found) -> None:
     if failed(found):
-        what = "; ".join(found.faults) or "the run never came there"
-        print(f"VIOLATED {found.case}: {what}", flush=True)
+        print(f"VIOLATED {found.case}: {'; '.join(found.faults)}", flush=True)
+    elif not found.struck:
+        print(f"missed {found.case}: the run never came there", flush=True)
     elif sys.stdout.isatty():
         print(".", end="", flush=True)
 

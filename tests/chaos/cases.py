@@ -34,8 +34,6 @@ class Case:
 
     point: str
     action: Action
-    steady: bool = field(default=True, compare=False)
-    """Whether every run comes to this point; with others, it depends on what is quicker."""
 
     @override
     def __str__(self) -> str:
@@ -77,13 +75,11 @@ class Found:
 
 def cases(recorded: Sequence[Sequence[str]], requests: int) -> list[Case]:
     """Return every case: the recorded points of some runs, and those which no recording shows."""
-    passed = dict.fromkeys(point for run in recorded for point in run)
-    unsteady = {point for point in passed if any(point not in run for run in recorded)}
     points = [
-        *passed,
+        *dict.fromkeys(point for run in recorded for point in run),
         *(f"asked:{n}" for n in range(1, requests + 1)),
         *(f"{kind}:{op}" for kind in ("sent", "done") for op in _OPS),
         *_TIMED,
         *(f"{port}:1:{side}" for port in DRAIN for side in SIDES),
     ]
-    return [Case(point, act, point not in unsteady) for point in points for act in ACTIONS]
+    return [Case(point, action) for point in points for action in ACTIONS]

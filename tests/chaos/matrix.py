@@ -21,7 +21,7 @@ from tests.integration.stack import Stacks
 from tests.scripted.http import Hold
 from tests.waiting import until
 
-RECORDINGS: Final = 3
+RECORDINGS: Final = 2
 TRIES: Final = 3
 API_AT_ONCE: Final = 3
 _NAMES: Final = itertools.count(1)

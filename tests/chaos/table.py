@@ -1,7 +1,8 @@
 """The outcome of the matrix as a table: one row for each port."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from tests.chaos.cases import ACTIONS, Found
 
@@ -33,14 +34,20 @@ MEANINGS = {
 }
 
 
+MOST_MISSED: Final = 0.02
+"""The share of cases that may not come to their point. How many appends a run has depends on
+whether the results of calls that run beside each other are written together; so the last ones of
+a recorded run are not in every run."""
+
+
 def failed(found: Found) -> bool:
-    """Return whether a case is violated, or never came to a point which every run has."""
-    return bool(found.faults) or (missed(found) and found.case.steady)
+    """Return whether a case is violated."""
+    return bool(found.faults)
 
 
-def missed(found: Found) -> bool:
-    """Return whether a case never came to its point."""
-    return not found.struck
+def too_many_missed(found: Sequence[Found]) -> bool:
+    """Return whether more cases missed their point than chance explains."""
+    return sum(not one.struck for one in found) > MOST_MISSED * len(found)
 
 
 def rows(found: Iterable[Found]) -> list[str]:
@@ -65,19 +72,16 @@ def rows(found: Iterable[Found]) -> list[str]:
     return [*lines, _row("all", everything)]
 
 
-def _whole(found: Found) -> bool:
-    return not missed(found) and not failed(found)
-
-
 def _row(port: str, found: list[Found]) -> str:
+    whole = [one for one in found if not failed(one)]
     cells = [
         port,
         MEANINGS.get(port, ""),
         len({one.case.point for one in found}),
-        *(sum(_whole(one) and one.case.action == action for one in found) for action in ACTIONS),
+        *(sum(one.struck and one.case.action == a for one in whole) for a in ACTIONS),
         sum(one.asked_back > 0 for one in found),
         sum(one.again for one in found),
-        sum(missed(one) for one in found),
-        sum(failed(one) for one in found),
+        sum(not one.struck for one in whole),
+        len(found) - len(whole),
     ]
     return f"| {' | '.join(map(str, cells))} |"
