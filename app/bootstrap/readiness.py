@@ -24,7 +24,7 @@ LAG_PROBE_S: Final = 0.25
 LAG_KEPT: Final = 20
 """For so many probes (five seconds) a blocked loop is remembered."""
 
-_TODO: Final[Mapping[str, str]] = {
+_WHAT_TO_DO: Final[Mapping[str, str]] = {
     "draining": "This process is ending and hands over what it runs; send requests elsewhere.",
     "database": (
         "Postgres does not answer. Nothing is lost, and work goes on when it is back; look at the "
@@ -120,7 +120,7 @@ class Readiness:
             "redis": redis,
             "loop_lag_s": round(self.lag.worst_s, 3),
             "degraded": not redis,
-            "problems": [{"check": name, "detail": _TODO[name]} for name in told],
+            "problems": [{"check": name, "detail": _WHAT_TO_DO[name]} for name in told],
         }
 
     async def _found(self) -> _Found | None:

@@ -30,7 +30,7 @@ _ANSWER_S: Final = 60.0
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _NO_CONTENT: Final = 204
 _LEAST_ERROR: Final = 400
-_TODO: Final = {
+_WHAT_TO_DO: Final = {
     401: "Set SUREFOOT_API_KEY to a valid key of this service.",
     403: "Use a key that has the scope for this.",
     404: "Check the name or id, and that SUREFOOT_API_KEY belongs to its tenant.",
@@ -197,7 +197,9 @@ def refused(url: str, response: httpx2.Response) -> ServiceError:
         return ServiceError(
             f"{url} answered {status} {response.reason_phrase}, and not as Surefoot does.",
             status=status,
-            todo=_TODO.get(status, "Check that SUREFOOT_URL is the address of a Surefoot service."),
+            todo=_WHAT_TO_DO.get(
+                status, "Check that SUREFOOT_URL is the address of a Surefoot service."
+            ),
         )
     title, detail = text(problem.get("title")), text(problem.get("detail"))
     parts = [part for part in (title or "The request was refused", detail) if part]
@@ -206,7 +208,7 @@ def refused(url: str, response: httpx2.Response) -> ServiceError:
         f"  {text(field.get('pointer')) or 'body'}: {text(field.get('message'))}"
         for field in records(problem.get("errors"))
     ]
-    return ServiceError(clean("\n".join(lines)), status=status, todo=_TODO.get(status, ""))
+    return ServiceError(clean("\n".join(lines)), status=status, todo=_WHAT_TO_DO.get(status, ""))
 
 
 def _problem(response: httpx2.Response) -> Record:

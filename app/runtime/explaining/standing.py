@@ -222,7 +222,7 @@ WAITS: Final[Mapping[PendingKind, str]] = {
 }
 """What a session waits for, in words."""
 
-_TODO: Final[Mapping[PendingKind, str]] = {
+_WHAT_TO_DO: Final[Mapping[PendingKind, str]] = {
     PendingKind.INPUT: "Answer with POST /v1/sessions/{id}/messages.",
     PendingKind.ESCALATION: "Answer with POST /v1/sessions/{id}/messages.",
     PendingKind.APPROVAL: "Decide them: GET /v1/approvals?session={id} lists them.",
@@ -232,7 +232,7 @@ _TODO: Final[Mapping[PendingKind, str]] = {
 
 def _to_do(standing: Standing, row: SessionRow, kind: PendingKind) -> None:
     """Say what a person can do about something that a session waits for."""
-    todo = _TODO.get(kind)
+    todo = _WHAT_TO_DO.get(kind)
     if todo is not None and row.status is Status.WAITING:
         standing.todo.append(todo.replace("{id}", row.id))
 
