@@ -14,7 +14,19 @@ import pytest
 
 Half = Literal["together", "alone"]
 ROOT = Path(__file__).parents[1]
-LONGEST: tuple[str, ...] = ()
+LONGEST = (
+    "tests/integration/test_crash_matrix.py",
+    "tests/integration/test_cancel.py",
+    "tests/soak/test_soak.py",
+    "tests/integration/test_frozen.py",
+    "tests/histories/test_histories.py",
+    "tests/chaos/test_chaos.py",
+    "tests/integration/test_upgrade.py",
+    "tests/integration/test_disconnect.py",
+    "tests/simulation/test_simulation.py",
+    "tests/core/test_replay.py",
+    "tests/integration/test_retention.py",
+)
 """Files that take longest, from the longest on. They begin first, or all would wait for them."""
 _MARKED = re.compile(r"\bmark\.alone\b")
 _WHOLE = re.compile(r"^pytestmark = .*\bmark\.alone\b", re.MULTILINE)

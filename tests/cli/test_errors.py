@@ -38,10 +38,13 @@ def test_wrong_usage_is_exit_2() -> None:
     assert surefoot_process("dance").returncode == 2
 
 
+@pytest.mark.alone
 def test_help_names_the_exit_codes_and_is_quick() -> None:
-    began = time.monotonic()
-    ran = surefoot_process("run", "--help")
-    took = time.monotonic() - began
+    took = 9.0
+    for _ in range(3):  # the best of a few, for the machine is shared
+        began = time.monotonic()
+        ran = surefoot_process("run", "--help")
+        took = min(took, time.monotonic() - began)
     assert "6 waiting for a person" in " ".join(ran.stdout.split())
     assert ran.returncode == 0
     # Some 0.25 s alone; the room is for a machine that does other things.

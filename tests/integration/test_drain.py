@@ -23,6 +23,8 @@ from tests.scripted.model import ScriptedModel
 from tests.scripted.tools import ScriptedTools
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 TAKEOVER_S = 2.0
 NOTHING_S = 2.0
 """How long a drain with nothing in flight may take; on an idle machine it takes 0.2 s."""

@@ -146,6 +146,7 @@ EXPECTED = {
 COMMITS = {"shop": 6, "five_plus_four": 12}
 
 
+@pytest.mark.alone
 @pytest.mark.req("STATE-1", "OBS-1")
 @pytest.mark.parametrize("script", ["shop", "five_plus_four"])
 async def test_a_session_costs_exactly_this(stacks: Stacks, script: str) -> None:

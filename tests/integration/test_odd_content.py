@@ -174,6 +174,7 @@ async def test_special_tokens_are_text(ground: Ground) -> None:
     assert words in results_so_far(run.requests[1])[0]
 
 
+@pytest.mark.alone
 @pytest.mark.req("CTX-1", "TOOL-12")
 @pytest.mark.case("C149", "C097")
 @pytest.mark.parametrize("what", ["a", "_", "base64", "text"])

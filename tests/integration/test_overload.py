@@ -16,6 +16,8 @@ from tests.scripted.http import Hold
 from tests.scripted.model import ScriptedModel
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 STREAMS = 1000
 SESSIONS = 50
 FLOOD = 40

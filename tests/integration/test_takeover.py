@@ -18,6 +18,8 @@ from tests.scripted.model import ScriptedModel
 from tests.scripted.tools import ScriptedTools
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 SCRIPT = by_text({"go": [SLOW, text("done")], "hello": [text("hi")]})
 DRAIN_S = 3.0
 MARGIN_S = 2.0

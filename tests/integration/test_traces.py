@@ -182,6 +182,7 @@ async def refusing() -> AsyncIterator[str]:
     yield f"http://127.0.0.1:{port}"
 
 
+@pytest.mark.alone
 @pytest.mark.req("OBS-1", "OPS-4", "OBS-2")
 @pytest.mark.case("C141", "C142")
 @pytest.mark.parametrize("collector", [refusing, black_hole])

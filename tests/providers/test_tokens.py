@@ -66,6 +66,7 @@ async def test_special_tokens_are_plain_text(counter: TokenCounter) -> None:
         assert await counter.count(text, "o200k_base") > 2
 
 
+@pytest.mark.alone
 @pytest.mark.case("C149")
 @pytest.mark.parametrize("kind", sorted(LONG))
 async def test_long_runs_hold_nobody_up(kind: str, counter: TokenCounter) -> None:
