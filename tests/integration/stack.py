@@ -185,7 +185,7 @@ class Stack:
             )
             return not rows
 
-        await until(over, timeout_s=20, what="the lease is over")
+        await until(over, timeout_s=60, what="the lease is over")
 
     async def workers(self) -> set[str]:
         return {row["id"] for row in await self.rows("select id from workers")}

@@ -48,8 +48,8 @@ class Holds:
 
     async def reached(self, task: str) -> Hold:
         """Return the hold of a session once its answer waits at it."""
-        await until(lambda: task in self.by_task, timeout_s=20)
-        async with asyncio.timeout(20):
+        await until(lambda: task in self.by_task, timeout_s=60)
+        async with asyncio.timeout(60):
             await self.by_task[task].reached()
         return self.by_task[task]
 
@@ -90,7 +90,7 @@ async def _stream(scene: Scene, session_id: str) -> None:
 
 
 async def _tool(scene: Scene, _session_id: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await scene.tools.called()
 
 
@@ -106,7 +106,7 @@ async def _event(scene: Scene, session_id: str, kind: str) -> None:
     async def there() -> bool:
         return kind in seen(await scene.client.events(session_id))
 
-    await until(there, timeout_s=20, what=kind)
+    await until(there, timeout_s=60, what=kind)
 
 
 @pytest.mark.case("C071")

@@ -185,7 +185,7 @@ async def test_servers_end_with_the_process_that_started_them(
     assert len(pids) == 2
     holder.send_signal(signal.Signals[sign])
     await holder.wait()
-    await until(lambda: not any(alive(pid) for pid in pids), timeout_s=20)
+    await until(lambda: not any(alive(pid) for pid in pids), timeout_s=60)
     await until(lambda: set(_socket_folders()) <= before)
     async with DevStack(folder) as stack:
         assert await fetch(stack.postgres.dsn, "select 1") == 1

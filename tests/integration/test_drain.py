@@ -51,7 +51,7 @@ class Scene:
         async def owned() -> bool:
             return await self.stack.owner(self.session_id) == self.heir.worker
 
-        await until(owned, timeout_s=30, what="the heir owns it")
+        await until(owned, timeout_s=60, what="the heir owns it")
         return time.monotonic()
 
 
@@ -110,7 +110,7 @@ async def test_what_outlasts_the_drain_is_asked_again_by_another_at_once(
         def asked_again() -> bool:
             return (it.model.count if what == "model" else len(it.tools.received)) == 2
 
-        await until(asked_again, timeout_s=20)
+        await until(asked_again, timeout_s=60)
         it.hold.release()
         session = await it.client.settled(it.session_id)
         assert session["status"] == "completed"

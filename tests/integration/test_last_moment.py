@@ -86,7 +86,7 @@ class Aimer:
         for n in range(TRIES):
             at_s = self.aim.next(chance)
             self.echo.late_s[self.words(n)] = max(0.0, -at_s)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await self.echo.asked[self.words(n - 1)].wait()
             await asyncio.sleep(max(0.0, at_s))
             body = {"text": self.words(n), "when_busy": "enqueue"}

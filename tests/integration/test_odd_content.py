@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RESULTS: dict[str, bytes] = {}
 """What the tool `raw` returns, by name."""
-HEALTH_S = 0.2
+HEALTH_S = 0.5
 
 
 def _raw(request: Request) -> list[bytes]:

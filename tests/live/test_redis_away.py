@@ -123,7 +123,7 @@ async def test_readers_are_told_after_a_lost_connection(proxy: Proxy, redis_url:
         await marked(events)
         await until(lambda: writer.connected and writer.followed("ses_1"))
         await writer.publish([LiveEvent("ses_1", 5, b"x", "t")])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             found = await anext(events)
             while found is None:
                 found = await anext(events)
@@ -137,7 +137,7 @@ async def test_without_redis_readers_of_the_same_process_still_get_everything(pr
         for n in range(100):
             await hub.publish([LiveEvent("ses_1", n, b"x")])
         assert time.monotonic() - started < 5.0, "fewer than a hundred timeouts"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             found = [await anext(events) for _ in range(100)]
         assert [e.seq for e in found if e] == list(range(100))
         await proxy.start()
@@ -197,7 +197,7 @@ async def test_subscribing_ends_when_redis_knows_of_it(
         await subscription.add("x")
         assert await admin.pubsub_numsub("x") == [(b"x", 1)]
         proxy.delay_in_s = 30.0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await subscription.add("y")  # never confirmed: followed without
         running.cancel()
 
@@ -208,7 +208,7 @@ async def test_leaving_and_joining_again_is_confirmed_anew(redis_url: str) -> No
             async with reader.subscribe("ses_1") as events:
                 await until(lambda: writer.followed("ses_1"))
                 await writer.publish([LiveEvent("ses_1", n, b"x")])
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     assert (await anext(events)) == LiveEvent("ses_1", n, b"x")
 
 
