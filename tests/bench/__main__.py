@@ -99,14 +99,14 @@ async def _measure_all(ground: Ground, plan: Plan, system: System, results: Resu
             print(f"  {cell}: {figures}", file=sys.stderr, flush=True)
 
 
-async def _profile(seconds: float, folder: Path) -> None:
+async def _profile(seconds: float, folder: Path, cell: Cell) -> None:
     """Run ours under cProfile, and list where each process spent its time."""
     system = surefoot(_OURS, profile=True)
     async with standing(folder) as ground, system.start(ground) as running:
-        await measure(ground, running, Cell(16), warmup_s=1.0, seconds=1.0)
+        await measure(ground, running, cell, warmup_s=1.0, seconds=1.0)
         for pid in running.groups["service"]:
             os.kill(pid, signal.SIGUSR1)
-        got = await measure(ground, running, Cell(16), warmup_s=0.0, seconds=seconds)
+        got = await measure(ground, running, cell, warmup_s=0.0, seconds=seconds)
     print(f"{got.sessions:.0f} sessions in the window, {got.rate:.1f}/s under the profiler")
     for file in sorted(folder.glob("*.prof")):
         for order in ("tottime", "cumulative"):
@@ -144,6 +144,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, help="repetitions, of which medians are taken")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
     parser.add_argument("--profile", action="store_true", help="profile ours instead")
+    parser.add_argument("--inflight", type=int, default=16, help="sessions at once, when profiled")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="logs and profiles")
     return parser.parse_args()
 
@@ -156,7 +157,7 @@ def main() -> int:
     for old in (*folder.glob("*.log"), *folder.glob("*.prof")):
         old.unlink()
     if given.profile:
-        asyncio.run(_profile(given.seconds or 10.0, folder))
+        asyncio.run(_profile(given.seconds or 10.0, folder, Cell(given.inflight)))
         return 0
     plan = _plan(given)
     systems = [s for s in _systems() if not given.only or any(w in s.name for w in given.only)]

@@ -112,7 +112,9 @@ EXPECTED = {
         statements=Counter(
             {"tools": 1, "create": 1, "claim": 1, "read short journals": 1, "append": 4}
         ),
-        redis=Counter({"PUBLISH surefoot:nudge": 1, "SET surefoot:hot:": 1}),
+        redis=Counter(
+            {"PUBLISH surefoot:nudge": 1, "PUBLISH surefoot:rest": 1, "SET surefoot:hot:": 1}
+        ),
         spans=Counter(
             {
                 "invoke_agent": 1,
@@ -129,7 +131,9 @@ EXPECTED = {
         statements=Counter(
             {"tools": 1, "create": 1, "claim": 1, "read short journals": 1, "append": 10}
         ),
-        redis=Counter({"PUBLISH surefoot:nudge": 1, "SET surefoot:hot:": 1}),
+        redis=Counter(
+            {"PUBLISH surefoot:nudge": 1, "PUBLISH surefoot:rest": 1, "SET surefoot:hot:": 1}
+        ),
         spans=Counter(
             {
                 "invoke_agent": 1,
