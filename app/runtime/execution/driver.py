@@ -154,6 +154,7 @@ class Driver:
         while self._inputs:
             self._take(self._inputs.popleft())
         self._ring()
+        await self._compute()
         self._cut()
         if not await self._save():
             return False
@@ -177,6 +178,24 @@ class Driver:
             timer = due_timer(self._state, at_us)
             if timer is not None:
                 self._take(TimerRang(at_us, timer))
+
+    async def _compute(self) -> None:
+        """Answer the calls of pure functions before anything is written (ADR 017).
+
+        Nobody outside can notice such a call, so that neither its intent nor its result has to be
+        durable by itself; what failed to be computed here is performed like every other call.
+        """
+        performer = self._desk.performer
+        while pure := [e for e in owed(self._state) if self._may_begin(e) and performer.is_pure(e)]:
+            for effect in pure:
+                if effect.key in self._tasks:
+                    return
+                try:
+                    given = await performer.compute(self._claim.tenant, self._state, effect)
+                except StoreUnavailable:
+                    return
+                self._take(given)
+                await self._desk.clock.sleep(0)  # a hundred of them are no reason to block others
 
     def _take(self, given: Input) -> None:
         decision = decide(self._state, given)
