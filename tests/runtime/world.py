@@ -74,6 +74,7 @@ class World:
         self.model = ScriptedModel()
         self.tools = ScriptedTools()
         self.toolstore = FewTools(*SPECS)
+        self.pure: frozenset[str] = frozenset()
         self.limits = Limits()
         self.follower = Follower(journal=self.store, hub=self.hub, clock=self.clock)
         self.admission = Admission(workers=self.store, clock=self.clock, most=10_000)
@@ -164,6 +165,7 @@ class World:
             reader=AnswerReader(JsonArguments(), QuarterTokens()),
             observer=observer,
             sample=lambda _trace: True,
+            pure=self.pure,
         )
         desk = Desk(
             worker=name,

@@ -88,6 +88,7 @@ class Driver:
         self._head_hash = claim.head_hash
         self._inbox_seen = claim.inbox_seen
         self._unsaved: list[Event] = []
+        self._untold: deque[tuple[State, tuple[Event, ...], State]] = deque()
         self._answered = False
         self._rang_us = 0
         self._inputs: deque[Input] = deque()
@@ -129,12 +130,15 @@ class Driver:
 
     async def run(self) -> None:
         """Drive the session until it is released, fenced or dropped."""
-        async with asyncio.TaskGroup() as group:
-            self._begin()
-            while await self._round(group):
-                pass
-            for task in self._tasks.values():
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._begin()
+                while await self._round(group):
+                    pass
+                for task in self._tasks.values():
+                    task.cancel()
+        finally:
+            self._tell()
 
     def _begin(self) -> None:
         now = self._desk.clock.now_us()
@@ -150,6 +154,7 @@ class Driver:
         while self._inputs:
             self._take(self._inputs.popleft())
         self._ring()
+        await self._compute()
         self._cut()
         if not await self._save():
             return False
@@ -157,6 +162,7 @@ class Driver:
             return True
         if not await self._perform(group):
             return False
+        asyncio.get_running_loop().call_soon(self._tell)
         if self._dropping and not self._tasks:
             return False
         await self._wait()
@@ -172,6 +178,24 @@ class Driver:
             timer = due_timer(self._state, at_us)
             if timer is not None:
                 self._take(TimerRang(at_us, timer))
+
+    async def _compute(self) -> None:
+        """Answer the calls of pure functions before anything is written (ADR 017).
+
+        Nobody outside can notice such a call, so that neither its intent nor its result has to be
+        durable by itself; what failed to be computed here is performed like every other call.
+        """
+        performer = self._desk.performer
+        while pure := [e for e in owed(self._state) if self._may_begin(e) and performer.is_pure(e)]:
+            for effect in pure:
+                if effect.key in self._tasks:
+                    return
+                try:
+                    given = await performer.compute(self._claim.tenant, self._state, effect)
+                except StoreUnavailable:
+                    return
+                self._take(given)
+                await self._desk.clock.sleep(0)  # a hundred of them are no reason to block others
 
     def _take(self, given: Input) -> None:
         decision = decide(self._state, given)
@@ -232,8 +256,9 @@ class Driver:
         appended = await self._desk.writer.append(entry)
         if appended.fate is Fate.WRITTEN:
             self.released = appended.released
+            if rest is not None:
+                self._desk.hub.rested(self.session_id)
             if events:
-                self._desk.observer.committed(self._saved, events, state)
                 await self._written(events, sealed, rest)
         return appended
 
@@ -242,6 +267,7 @@ class Driver:
     ) -> None:
         """Go on from here, tell readers, and keep copies where the design wants them."""
         before, after = self._saved, self._state
+        self._untold.append((before, events, after))
         self._saved = after
         self._head, self._head_hash = sealed[-1].seq, sealed[-1].hash
         self._answered = False
@@ -256,6 +282,14 @@ class Driver:
                 await self._desk.journal.save_snapshot(
                     self.session_id, self._sealer.snapshot(after)
                 )
+
+    def _tell(self) -> None:
+        """Tell the observer what is durable: after the effects that follow from it were begun.
+
+        So its work is done while the other side does theirs.
+        """
+        while self._untold:
+            self._desk.observer.committed(*self._untold.popleft())
 
     def _cut(self) -> None:
         """Cut what is owed no longer, before that is written: it must not reach anybody now."""

@@ -52,6 +52,23 @@ class Performer:
     reader: AnswerReader
     observer: Observer
     sample: Callable[[str], bool]
+    pure: frozenset[str] = frozenset()
+    """The tools that are pure functions; nobody can register one of these names."""
+
+    def is_pure(self, effect: Effect) -> bool:
+        """Return whether an effect is the first attempt at a call of a pure function."""
+        return (
+            isinstance(effect, CallTool) and effect.attempt == 1 and effect.call.name in self.pure
+        )
+
+    async def compute(self, tenant: str, state: State, effect: Effect) -> Input:
+        """Return the input that answers a call of a pure function, which needs no lease.
+
+        Raises:
+            StoreUnavailable: when the tool's definition cannot be read now.
+
+        """
+        return await self.perform(tenant, state, effect, _nobody, _always)
 
     async def perform(
         self,
@@ -253,6 +270,14 @@ def weigh(output: Json, text: str) -> tuple[bool, bool]:
     empty = output in (None, "", [], {})
     plain = isinstance(output, bool | int | float) or output is None
     return empty, not plain and not empty and len(text) > NOTABLE_CHARS
+
+
+def _nobody(_text: str) -> None:
+    """Take a delta that no tool can make."""
+
+
+def _always() -> bool:
+    return True
 
 
 def is_cancelled() -> bool:
