@@ -12,6 +12,7 @@ from app.api.deps import ApiServices, Auth, ParsedTool
 from app.api.streams.places import Places
 from app.core.events import (
     Body,
+    EffectClass,
     Event,
     Limits,
     PhaseEntered,
@@ -83,6 +84,7 @@ def parse_tool(body: dict[str, object], *, version: int, name: str | None) -> Pa
         ToolKind.CLIENT if body.get("kind") == "client" else ToolKind.HTTP,
         str(body.get("description", "")),
         parameters,
+        effect=EffectClass(str(body.get("effect", "once"))),
         enabled=body.get("enabled") is not False,
     )
     return ParsedTool(spec, 90, ("/description: too short",))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 from app.runtime import past
-from app.runtime.execution import driver, recovery, worker, writer
+from app.runtime.execution import copies, recovery, worker, writer
 from app.runtime.streams import follow
 from tests.simulation.build import SOUND, Build
 from tests.simulation.cluster import Cluster
@@ -24,8 +24,8 @@ REST_S = 90.0
 
 
 _SMALL: tuple[tuple[object, str, int], ...] = (
-    (driver, "HOT_EVERY", 8),
-    (driver, "SNAPSHOT_EVERY", 16),
+    (copies, "HOT_LEAST", 8),
+    (copies, "SNAPSHOT_LEAST", 16),
     (recovery, "SHORT_JOURNAL", 10),
     (recovery, "PAGE", 6),
     (worker, "SHORT_JOURNAL", 10),

@@ -7,7 +7,6 @@ always the same: events are durable before the effects that follow from them are
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
@@ -27,7 +26,8 @@ from app.core.inputs import (
 from app.core.machine import decide
 from app.core.plan import Rest, due_timer, owed, resting, time_left_us
 from app.core.state import State
-from app.runtime.errors import PortError, StoreUnavailable
+from app.runtime.errors import StoreUnavailable
+from app.runtime.execution.copies import Copies
 from app.runtime.execution.lease import Hold, Lease
 from app.runtime.execution.perform import LeaseInDoubtError, Performer, is_cancelled
 from app.runtime.execution.writer import JournalWriter
@@ -41,8 +41,6 @@ from app.runtime.sealing import Sealer
 from app.runtime.streams.deltas import DeltaStream, Spawn
 from app.runtime.views import facts_of, view_of
 
-HOT_EVERY: Final = 64
-SNAPSHOT_EVERY: Final = 256
 STORE_RETRY_S: Final = 0.2
 _US: Final = 1_000_000
 _ANSWERS: Final = (ModelReturned, ModelFaulted, ToolReturned, ToolFaulted, StatusChecked)
@@ -83,6 +81,7 @@ class Driver:
         self._state = state
         self._sealer = sealer
         self._cipher = sealer.cipher
+        self._copies = Copies(desk.hot, desk.journal, sealer)
         self._saved = state
         self._head = claim.head
         self._head_hash = claim.head_hash
@@ -275,13 +274,7 @@ class Driver:
         if self._desk.hub.followed(self.session_id):
             live = [LiveEvent(self.session_id, e.seq, e.payload, e.type) for e in sealed]
             await self._desk.hub.publish(live)
-        if rest is not None or before.seq // HOT_EVERY != after.seq // HOT_EVERY:
-            await self._desk.hot.put(self.session_id, self._sealer.snapshot(after))
-        if before.seq // SNAPSHOT_EVERY != after.seq // SNAPSHOT_EVERY:
-            with contextlib.suppress(PortError):  # a copy: the journal has it all
-                await self._desk.journal.save_snapshot(
-                    self.session_id, self._sealer.snapshot(after)
-                )
+        await self._copies.keep(before.seq, after, at_rest=rest is not None)
 
     def _tell(self) -> None:
         """Tell the observer what is durable: after the effects that follow from it were begun.

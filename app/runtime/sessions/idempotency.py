@@ -64,9 +64,8 @@ class Attempt:
             raise KeyReused(message)
         if found.status == 0:
             message = (
-                "The first request under this key is still being carried out, or was cut off: then "
-                "it is not known whether it took effect. Try again soon; if this stays so, look, "
-                "and send it again under a new key only if it did not."
+                "The first request under this key is still being carried out, or was cut off. "
+                "Try again soon: what was cut off is told apart once it is too old to be alive."
             )
             raise KeyInFlight(message)
         body = keyring.open_record(found.body)
