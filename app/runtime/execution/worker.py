@@ -199,12 +199,14 @@ class Worker:
             )
             await self._desk.clock.sleep(AFTER_FAILURE_S)
         finally:
-            if driver is None or not driver.released:
-                handed_over = briefly or self._draining.is_set()
-                await self._give_up(claim, blameless=handed_over and not crashed)
-                if self._draining.is_set():  # else we look ourselves, at once
-                    await self._desk.hub.nudge(claim.session_id)
-            self._leave(claim, driver)
+            try:
+                if driver is None or not driver.released:
+                    handed_over = briefly or self._draining.is_set()
+                    await self._give_up(claim, blameless=handed_over and not crashed)
+                    if self._draining.is_set():  # else we look ourselves, at once
+                        await self._desk.hub.nudge(claim.session_id)
+            finally:  # a drain may cut that short: it waits until all have left
+                self._leave(claim, driver)
 
     def _leave(self, claim: Claim, driver: Driver | None) -> None:
         """Forget this run of a session, which may have been claimed anew; look for others."""
