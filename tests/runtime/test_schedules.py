@@ -40,6 +40,7 @@ class Nobody:
     """A process that does nothing."""
 
     name = "schedules"
+    parallel = 1
 
     async def due(self, limit: int) -> list[str]:
         del limit

@@ -17,6 +17,7 @@ from app.runtime.refusals import Overloaded, Refused
 from app.runtime.sessions.creation import Creation, Wanted
 from app.runtime.sessions.idempotency import GONE, Answer, Attempt
 from app.runtime.sessions.verbs import Sessions
+from app.runtime.side.jobs import OF_OUR_OWN
 from app.runtime.side.schedule_records import (
     Outcome,
     Run,
@@ -89,6 +90,7 @@ class Scheduling:
     firing: Firing
     log: Callable[..., None]
     name: str = "schedules"
+    parallel: int = OF_OUR_OWN
 
     async def due(self, limit: int) -> Sequence[str]:
         """Return the schedules with a firing to make."""
