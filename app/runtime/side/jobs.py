@@ -10,7 +10,7 @@ from typing import Final, Protocol
 OF_A_KIND: Final = 64
 """How many jobs of a kind that waits for others run at once; other kinds find room beside it."""
 
-OF_OUR_OWN: Final = 8
+OF_OUR_OWN: Final = 16
 """How many of a kind that asks only Postgres: more would make sessions wait for a connection."""
 
 
