@@ -100,6 +100,7 @@ order by id desc limit $4
 _INBOX: Final = "select n, kind, payload from inbox where session_id = $1 and n > $2 order by n"
 
 # Only under the lock on the session's row, which is what makes `inbox_head + 1` the next number.
+# One that is due already keeps its place among those who wait.
 DELIVER: Final = """
 with placed as (
     insert into inbox (session_id, n, kind, subject, payload, created_at)
@@ -108,7 +109,9 @@ with placed as (
     on conflict (session_id, kind, subject) where subject is not null do nothing
     returning n
 )
-update sessions set inbox_head = placed.n, wake_at = now() from placed where id = $1
+update sessions set inbox_head = placed.n, wake_at = least(wake_at, now()),
+    ending = case when $2 in ('cancel', 'close') then placed.n else ending end
+from placed where id = $1
 returning inbox_head
 """
 
@@ -117,7 +120,7 @@ select i.kind from sessions s join inbox i on i.session_id = s.id and i.n = s.in
 where s.id = $1 and s.inbox_head > s.inbox_seen
 """
 
-WAKE: Final = "update sessions set wake_at = now() where id = $1"
+WAKE: Final = "update sessions set wake_at = least(wake_at, now()) where id = $1"
 
 # The chain verifies without the data key. Answers are sealed by another one, and their hashes
 # are of what the client said.

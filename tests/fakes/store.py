@@ -287,6 +287,16 @@ class MemoryStore:
                 taken.append(row)
         return [row.take(worker, now) for row in taken]
 
+    @statement
+    def claim_ending(self, worker: str, limit: int, keys: Sequence[str]) -> list[Claim]:
+        now = self.clock.now_us()
+        if not self._alive(worker):
+            return []
+        mine = [r for r in self.rows.values() if r.new.key.key_id in keys]
+        asked = [r for r in mine if r.ending > r.inbox_seen and r.due(now, timers=False)]
+        due = [r for r in asked if self._free(r)]
+        return [row.take(worker, now) for row in sorted(due, key=Row.due_at_us)[:limit]]
+
     def _free(self, row: Row) -> bool:
         owned = self.on.living_owner and self._alive(row.owner)
         return not row.lock.locked() and not owned

@@ -42,6 +42,7 @@ from tests.simulation.weather import Weather, drawn
 T = TypeVar("T")
 
 LEASE_S = 4.0
+DRAIN_S = 2.0
 LONGEST_S = 200.0
 MOST_QUEUED = 10_000
 PING_S = 3.0
@@ -187,7 +188,7 @@ class Cluster:
         recovery = Recovery(
             codec=self.codec, keyring=self.keyring, journal=journal, hot=hot, observer=observer
         )
-        options = WorkerOptions(slots=self.chance.choice((1, 2, 8)), per_tenant=8, drain_s=2.0)
+        options = WorkerOptions(slots=self.chance.choice((1, 2, 8)), per_tenant=8, drain_s=DRAIN_S)
         worker = Worker(
             desk=desk,
             workers=cast("WorkerStore", connection),
@@ -316,6 +317,12 @@ class Cluster:
         self.audit.note(one.process.name, "DRAINS")
         self.workers.remove(one)
         self.loop.call_soon(one.worker.drain, context=one.process.context)
+        self.loop.call_later(DRAIN_S, self._cut, one, context=self.world.context)
+
+    def _cut(self, one: WorkerProcess) -> None:
+        """Note that a drain took longer than it may: what was under way then is not told of."""
+        if not one.main.done() and one.process.stopped_at_s is None:
+            one.process.stopped_at_s = self.loop.time()
 
     def heal(self) -> None:
         """Let nothing fail from now on, and everything that was lost come back."""

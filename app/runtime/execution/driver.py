@@ -23,6 +23,7 @@ from app.core.inputs import (
     ToolFaulted,
     ToolReturned,
 )
+from app.core.lifecycle import StopReason
 from app.core.machine import decide
 from app.core.plan import Rest, due_timer, owed, resting, time_left_us
 from app.core.state import State
@@ -121,8 +122,9 @@ class Driver:
     def drop(self) -> None:
         """Begin no further effect; what is in flight is still offered to the journal.
 
-        Only a `once` call whose intent was just written is still sent, while the lease is fresh:
-        left unsent, a successor would have to take it for one that may have happened.
+        What was said to the session is taken all the same, and a turn that it cancels ends. Only a
+        `once` call whose intent was just written is still sent, while the lease is fresh: left
+        unsent, a successor would have to take it for one that may have happened.
         """
         self._dropping = True
         self._wake.set()
@@ -324,6 +326,8 @@ class Driver:
     def _may_begin(self, effect: Effect) -> bool:
         if not self._dropping:
             return True
+        if isinstance(effect, PrepareTurn):  # a turn cancelled before it began, begins and ends
+            return self._state.stopping is StopReason.CANCELLED
         once = isinstance(effect, CallTool) and effect.call.effect is EffectClass.ONCE
         return once and not self._in_doubt
 
