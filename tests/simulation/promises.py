@@ -1,4 +1,4 @@
-"""What is promised beside the sessions, and looked at as it happens: deliveries, schedules, readers.
+"""What is promised beside the sessions, looked at as it happens: deliveries, schedules, readers.
 
 A webhook that wants an event has exactly one delivery of it, which reached its endpoint before it
 is marked as delivered. A firing of a schedule has one session or one message. A session that is to

@@ -11,7 +11,15 @@ from app.runtime.ports.sessions import Remember, Remembered
 from app.runtime.sessions.audience import Audience
 from app.runtime.sessions.idempotency import Answer, Attempt
 from app.runtime.side.firing import Firing, Scheduling
-from app.runtime.side.schedule_records import Outcome, Run, ScheduleRow, Seen, Target
+from app.runtime.side.schedule_records import (
+    LockedSchedule,
+    Outcome,
+    Run,
+    ScheduleRow,
+    Seen,
+    Target,
+)
+from app.runtime.side.schedules import Schedules
 from app.runtime.side.webhook_records import Claimed, DeliveryStatus, Settled, WebhookStore
 from tests.simulation.build import SOUND, SimStore
 from tests.simulation.planting import Around, patched
@@ -37,11 +45,9 @@ async def _noted_first(self: Scheduling, seen: Seen) -> None:
         await self._made(row, due_us, seen.now_us)
 
 
-class NeverForestalled(Around):
-    """Who changes a schedule leaves the key of a firing that is due to the workers."""
-
-    async def forestall(self, _record: Remember) -> bool:
-        return True
+async def _not_forestalled(_self: Schedules, _locked: LockedSchedule) -> bool:
+    """Leave the key of a firing that is due to the workers, whoever changes its schedule."""
+    return False
 
 
 # --- webhooks
@@ -118,16 +124,12 @@ class NoMark(Around):
         return None
 
 
-class LostMark(Around):
-    """A mark is taken over at once: as if its process had died."""
-
-    async def retake_mark(self, _record: Remember, _older_s: float) -> bool:
-        return True
-
-
 BESIDE = (
     replace(SOUND, name="fires-without-key", patched=patched(Firing, "make", _keyless)),
     replace(SOUND, name="noted-then-fired", patched=patched(Scheduling, "_step", _noted_first)),
+    replace(
+        SOUND, name="not-forestalled", patched=patched(Schedules, "_forestall", _not_forestalled)
+    ),
     replace(SOUND, name="deliveries-later", store=NoDeliveries, connection=DeliveriesLater),
     replace(SOUND, name="delivered-first", webhooks=DeliveredFirst),
     replace(SOUND, name="claimed-for-good", webhooks=ClaimedForGood),

@@ -1,5 +1,6 @@
 """What users do beside their sessions: schedules, webhooks, requests twice under one key."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -69,6 +70,12 @@ async def keyed(user: User, attempt: Attempt, work: Work, *, repeatable: bool = 
     return any(answer.status < HTTPStatus.INTERNAL_SERVER_ERROR for answer in answers)
 
 
+async def cancels_by_key(user: User, session_id: str) -> None:
+    """End the turn, twice at once under a key that a route keeps and may take over."""
+    _, attempt = user.attempt("cancels")
+    await keyed(user, attempt, lambda api: api.sessions.cancel(TENANT, session_id), repeatable=True)
+
+
 async def registers(user: User, session_id: str) -> None:
     """Have an endpoint told of some events."""
     del session_id
@@ -108,6 +115,9 @@ async def schedules(user: User, session_id: str) -> None:
     made = [r for r in user.cluster.promises.made.values() if r.name == text]
     _one_effect(user, text, len(made), answered)
     user.schedules.extend((row.id, text) for row in made)
+    if user.chance.random() < 0.4:
+        await asyncio.sleep(user.chance.choice((0.2, 0.7, 1.5)))
+        await reschedules(user, session_id)
 
 
 def _asked(user: User, name: str, target: Target) -> Asked:
@@ -127,8 +137,9 @@ async def reschedules(user: User, session_id: str) -> None:
     del session_id
     if not user.schedules:
         return
-    schedule_id, text = user.schedules.pop()
     promises = user.cluster.promises
+    schedule_id, text = user.schedules.pop()
+    speaks = promises.made[schedule_id].session_id is not None  # a message waits for its turn
     promises.touched.add(schedule_id)
     how = user.chance.choice(("pause", "delete", "change"))
     user.tell(how, schedule_id)
@@ -143,5 +154,5 @@ async def reschedules(user: User, session_id: str) -> None:
             await api.schedules.change(TENANT, schedule_id, _asked(user, text, new))
         return Answer(200, b"")
 
-    if await user.ask(ask, most=PATIENCE) is not None:
+    if await user.ask(ask, most=PATIENCE) is not None and not speaks:
         promises.barred.add(text)

@@ -54,29 +54,17 @@ class Tape:
         self.heard_s = began_s = self.cluster.loop.time()
 
         async def stream() -> None:
-            cipher = LinkedCipher(self.session_id)
             seat = api.audience.seat(self._row())
             if seat is None:
-                await read(cipher)
+                await self._read(api, me, began_s, slow_s, forever=forever)
                 return
             seat.take()
             mine, whole = promises.came(self.session_id, api.process), False
             try:
-                whole = await read(cipher)
+                whole = await self._read(api, me, began_s, slow_s, forever=forever)
             finally:
                 seat.leave(early=not whole)
                 promises.went(self.session_id, mine, early=not whole)
-
-        async def read(cipher: LinkedCipher) -> bool:
-            follow = api.follower.follow(self.session_id, cipher, self.last, forever=forever)
-            async with aclosing(follow) as frames:
-                async for frame in frames:
-                    if self.connection != me:
-                        return False  # nobody is at the other end any more
-                    self._take(frame, api, max(began_s, 0.0) if not slow_s else None)
-                    if slow_s:
-                        await asyncio.sleep(slow_s)
-            return True
 
         try:
             async with asyncio.timeout(patience_s), asyncio.TaskGroup() as group:
@@ -85,6 +73,21 @@ class Tape:
                 watching.cancel()
         except* _LOST:
             pass  # he connects again
+
+    async def _read(
+        self, api: ApiProcess, me: int, began_s: float, slow_s: float, *, forever: bool
+    ) -> bool:
+        """Read to the end of a stream; return whether it was its own end."""
+        cipher = LinkedCipher(self.session_id)
+        follow = api.follower.follow(self.session_id, cipher, self.last, forever=forever)
+        async with aclosing(follow) as frames:
+            async for frame in frames:
+                if self.connection != me:
+                    return False  # nobody is at the other end any more
+                self._take(frame, api, None if slow_s else began_s)
+                if slow_s:
+                    await asyncio.sleep(slow_s)
+        return True
 
     async def _while_heard(self) -> None:
         """Give a connection up on which nothing comes any more, not even a sign of life."""
