@@ -27,14 +27,16 @@ _TIMED: Final = tuple(
     for side in SIDES
 )
 TWICE: Final = "twice"
-_TAKEOVER: Final = ("claim:1:after", "fold:1:after", "append:1:before", "append:1:after")
-"""Where a successor is killed as well: it has the session, knows it, writes that it has it."""
+_TAKEOVER: Final = ("claim:1:after", "append:1:before", "append:1:after")
+"""Where a successor is killed as well: it has the session, and writes that it has it."""
+_EARLY: Final = ("fold:1:after", *_TAKEOVER)
+"""The same while the journal is short: then it is read with those of others."""
 _RECOVERED: Final = {
-    "asked:2": (*_TAKEOVER, "model:1:before", "model:1:after"),
-    "sent:put1": (*_TAKEOVER, "tool:1:before", "tool:1:after"),
-    "done:put1": (*_TAKEOVER, "tool:1:before", "tool:1:after"),
-    "sent:pay2": (*_TAKEOVER, "append:2:before"),
-    "done:pay2": (*_TAKEOVER, "append:2:before"),
+    "asked:2": (*_EARLY, "model:1:before", "model:1:after"),
+    "sent:put1": (*_EARLY, "tool:1:before", "tool:1:after"),
+    "done:put1": (*_EARLY, "tool:1:before", "tool:1:after"),
+    "sent:pay2": (*_EARLY, "append:2:before"),
+    "done:pay2": (*_EARLY, "append:2:before"),
     "sent:order1": (*_TAKEOVER, "check:1:before", "check:1:after"),
     "done:order1": (*_TAKEOVER, "check:1:before", "check:1:after"),
     "done:send1": (*_TAKEOVER, "append:2:before"),
