@@ -121,6 +121,7 @@ class Cluster:
         self.codec = JsonCodec()
         self.toolstore = FewTools(*SPECS)
         self.workers: list[WorkerProcess] = []
+        self.leaving: list[WorkerProcess] = []
         self.apis: list[ApiProcess] = []
         self.processes: list[Process] = [self.world]
         self.names = 0
@@ -258,6 +259,7 @@ class Cluster:
         """Tell a worker to leave (SIGTERM)."""
         self.audit.note(one.process.name, "DRAINS")
         self.workers.remove(one)
+        self.leaving.append(one)
         self.loop.call_soon(one.worker.drain, context=one.process.context)
         one.side.stopping = True
         self.loop.call_later(DRAIN_S, one.beside.cancel, context=one.process.context)
@@ -281,7 +283,10 @@ class Cluster:
     # --- the end
 
     def at_rest(self) -> bool:
-        """Return whether no session wants anything, or waits for a person."""
+        """Return whether no session wants anything, or waits for a person; no worker is busy."""
+        there = [one for one in (*self.workers, *self.leaving) if one.process.alive]
+        if any(one.worker.owned for one in there):
+            return False  # one may be waiting for the answer to its last append
         return not self.promises.owed() and all(
             row.owner is None
             and row.wake_us is None

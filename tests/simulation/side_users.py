@@ -115,8 +115,10 @@ async def schedules(user: User, session_id: str) -> None:
     made = [r for r in user.cluster.promises.made.values() if r.name == text]
     _one_effect(user, text, len(made), answered)
     user.schedules.extend((row.id, text) for row in made)
-    if user.chance.random() < 0.4:
-        await asyncio.sleep(user.chance.choice((0.2, 0.7, 1.5)))
+    if user.chance.random() < 0.5:  # about when it is due for the first time
+        now_us = user.cluster.store.clock.now_us()
+        due_s = ((asked.timing.after(0) or 0) - now_us) / 1_000_000
+        await asyncio.sleep(max(0.0, due_s + user.chance.choice((-0.2, 0.2, 0.9, 1.5))))
         await reschedules(user, session_id)
 
 
