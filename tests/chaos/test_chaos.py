@@ -13,7 +13,7 @@ from tests.chaos.table import failed
 from tests.integration.stack import Stacks
 
 LANES = 8
-TWICE_EVERY = 10
+TWICE_EVERY = 12
 THOROUGH = {"append", "tool", "sent", "commit"}
 """Ports of which a point gets every action."""
 
