@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -131,6 +132,29 @@ async def test_a_drain_does_not_wait_for_ever(world: World) -> None:
         await world.until(session, "completed")
         second.worker.drain()
     assert world.types(session).count("turn.ended") == 1
+
+
+async def test_a_drain_ends_while_a_session_is_being_let_go(world: World) -> None:
+    """Its answer came in the drain, and Postgres takes long over letting it go."""
+
+    async def slow(name: str, call: Callable[[], Awaitable[object]]) -> object:
+        if name == "give_up":
+            await asyncio.sleep(30)
+        return await call()
+
+    world.model.script, world.model.takes_s = weather, 2
+    node = world.node("w1", between=slow, options=WorkerOptions(drain_s=3))
+    async with world.running(node):
+        session = await world.create()
+        await world.moment(session, "model.requested")
+        began = world.clock.boot_s()
+        node.worker.drain()
+        assert node.task is not None
+        async with asyncio.timeout(20):
+            await node.task
+        assert world.clock.boot_s() - began < 4
+    assert node.worker.owned == 0
+    assert world.store.rows[session].wake_us is not None  # the end of the lease left it to others
 
 
 async def test_a_session_in_recovery_is_drained_too(world: World) -> None:

@@ -151,11 +151,17 @@ class Worker:
             )
             await self._desk.clock.sleep(AFTER_FAILURE_S)
         finally:
-            if driver is None or not driver.released:
-                await self._give_up(claim, blameless=self._draining.is_set() and not crashed)
-                if self._draining.is_set():  # else we look ourselves, at once
-                    await self._desk.hub.nudge(claim.session_id)
-            self._leave(claim, driver)
+            try:
+                if driver is None or not driver.released:
+                    await self._let_go(claim, blameless=self._draining.is_set() and not crashed)
+            finally:  # the end of a drain may cancel us in the middle of letting go
+                self._leave(claim, driver)
+
+    async def _let_go(self, claim: Claim, *, blameless: bool) -> None:
+        """Leave a session to others; they hear of it where we look for nothing ourselves."""
+        await self._give_up(claim, blameless=blameless)
+        if self._draining.is_set():
+            await self._desk.hub.nudge(claim.session_id)
 
     def _leave(self, claim: Claim, driver: Driver | None) -> None:
         """Forget this run of a session, which may have been claimed anew; look for others."""
