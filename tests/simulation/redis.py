@@ -139,6 +139,12 @@ class HubPort:
             if one in readers:
                 readers.remove(one)
 
+    async def readers(self, session_id: str) -> int | None:
+        await self._hop()
+        if not self._redis.up:
+            return None
+        return len({one.process.name for one in self._redis.readers[session_id]})
+
     async def nudge(self, session_id: str) -> None:
         for process, callback in list(self._redis.nudged):
             if process is self._process:
