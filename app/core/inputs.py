@@ -71,7 +71,10 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True)
 class ToolFaulted:
-    """The attempt failed; whether it may have reached the tool is in `fault.sent`."""
+    """The attempt failed; whether it may have reached the tool is in `fault.sent`.
+
+    `flagged` is the guard that stopped it, where that looks like an attack.
+    """
 
     at_us: int
     key: str
@@ -80,6 +83,7 @@ class ToolFaulted:
     tokens: int
     duration_ms: float
     jitter: float
+    flagged: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from app.storage.sql import (
     event_arrays,
     event_of,
     fact_values,
+    told_arrays,
     unnested,
 )
 
@@ -38,17 +39,14 @@ _ENTRY_TYPES: Final = tuple(
     )
 )
 
-_EVENT_INDEX: Final = ", ".join(
-    f"${len(_ENTRY_TYPES) + 1 + at}::{EVENT_TYPES[at]}"
-    for at, column in enumerate(EVENT_COLUMNS.split(", "))
-    if column in {"session_id", "seq", "type", "turn"}
-)
+_EVENTS_AT: Final = len(_ENTRY_TYPES) + 1
+_TOLD_AT: Final = _EVENTS_AT + len(EVENT_TYPES)
 
 # Rows are locked in the order of their ids, those locked by others are left for a later try, and
 # the conditions are checked again on the row as it is under the lock. The release depends on the
 # inbox as it is then: a message that arrives at the last moment keeps the owner. A timer belongs to
 # the state in which a session came to rest; it is put by Postgres's clock, whatever the worker's.
-# Deliveries of webhooks are committed with their events; few are of a type that can have one.
+# Deliveries of webhooks are committed with their events; few events are ever told.
 APPEND: Final = f"""
 with entry as (
     select * from {unnested(_ENTRY_TYPES, 1)} as e (
@@ -78,12 +76,11 @@ with entry as (
         l.release and s.inbox_head = l.inbox_seen as released
 ), stored as (
     insert into events ({EVENT_COLUMNS})
-    select v.* from {unnested(EVENT_TYPES, len(_ENTRY_TYPES) + 1)} as v ({EVENT_COLUMNS})
+    select v.* from {unnested(EVENT_TYPES, _EVENTS_AT)} as v ({EVENT_COLUMNS})
     where v.session_id in (select id from written)
 ), notable as materialized (
-    select v.*, w.tenant from unnest({_EVENT_INDEX}) as v (session_id, seq, type, turn)
+    select v.*, w.tenant from {unnested(TOLD_TYPES, _TOLD_AT)} as v (session_id, seq, turn, type)
     join written w on w.id = v.session_id
-    where v.type in ({TOLD_TYPES})
 ), told as (
     {DELIVER_TO_WEBHOOKS}
 )
@@ -153,8 +150,9 @@ class PostgresJournal:
         if not batch:
             return []
         entries = [list(column) for column in zip(*map(_entry, batch), strict=True)]
-        events = event_arrays((a.session_id, event) for a in batch for event in a.events)
-        rows = await self._engine.rows(APPEND, *entries, *events)
+        events = [(a.session_id, event) for a in batch for event in a.events]
+        arrays = (*event_arrays(events), *told_arrays(events))
+        rows = await self._engine.rows(APPEND, *entries, *arrays)
         written = {i: Appended(Fate.WRITTEN, inbox, released) for i, inbox, released in rows}
         if len(written) < len(batch):
             written |= await self._fates([a for a in batch if a.session_id not in written])

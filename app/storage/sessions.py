@@ -33,6 +33,7 @@ from app.storage.sql import (
     event_arrays,
     fact_values,
     session_of,
+    told_arrays,
     unnested,
 )
 
@@ -62,10 +63,9 @@ with remembered as (
     insert into events ({EVENT_COLUMNS})
     select v.* from {unnested(EVENT_TYPES, 32)} as v, free
 ), notable as (
-    select e.session_id, e.seq, e.type, e.turn, $2::text as tenant
-    from unnest($32::text[], $33::bigint[], $35::text[], $37::int[])
-        as e (session_id, seq, type, turn), free
-    where e.type in ({TOLD_TYPES}) and e.seq > (
+    select e.*, $2::text as tenant
+    from {unnested(TOLD_TYPES, 44)} as e (session_id, seq, turn, type), free
+    where e.seq > (
         select max(seq) from unnest($33::bigint[], $35::text[]) as f (seq, type)
         where f.type = '{SessionForked.TYPE}')
 ), told as (
@@ -309,6 +309,7 @@ def _record(r: Remember) -> tuple[object, ...]:
 
 def _create_values(new: NewSession, remember: Remember | None) -> tuple[object, ...]:
     r = remember
+    events = [(new.id, event) for event in new.events]
     return (
         new.id,
         new.tenant,
@@ -327,7 +328,8 @@ def _create_values(new: NewSession, remember: Remember | None) -> tuple[object, 
         JOURNAL_V,
         *fact_values(new.facts),
         *((r.key, r.route, r.body_hash, r.status, r.body) if r else (None,) * 5),
-        *event_arrays((new.id, event) for event in new.events),
+        *event_arrays(events),
         new.view,
         new.on_disconnect,
+        *told_arrays(events),
     )

@@ -213,7 +213,7 @@ class Driver:
 
     async def _append(self, events: tuple[Event, ...], rest: Rest | None) -> Appended:
         state = self._state
-        sealed = self._sealer.seal(events, self._head_hash)
+        sealed = self._sealer.seal(events, self._head_hash, state)
         shown = state.ended != self._saved.ended or state.pending != self._saved.pending
         view = self._sealer.view(view_of(state)) if shown else None
         entry = Append(

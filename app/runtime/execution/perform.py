@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from app.core.canonical import Json, as_text, digest
@@ -130,7 +130,8 @@ class Performer:
         try:
             reply = await self._send(tenant, state, effect, may_send)
         except ToolFailure as failure:
-            return await self._tool_faulted(state, effect, failure.fault, began_s)
+            answer = await self._tool_faulted(state, effect, failure.fault, began_s)
+            return replace(answer, flagged=failure.flagged)
         except (LeaseInDoubtError, StoreUnavailable):
             raise
         except (asyncio.CancelledError, Exception) as error:  # a tool's own bug is no fault of ours

@@ -8,7 +8,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SealedEvent:
-    """One event as stored: a plain index beside the encrypted wire event and the chain's hash."""
+    """One event as stored: a plain index beside the encrypted wire event and the chain's hash.
+
+    `told` is known only of one that is written: under which name endpoints are told of it.
+    """
 
     seq: int
     v: int
@@ -19,6 +22,7 @@ class SealedEvent:
     at_us: int
     payload: bytes
     hash: bytes
+    told: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
