@@ -120,13 +120,17 @@ class CloseAsked:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A person said whether an uncertain call happened; output and tokens when it is known."""
+    """A person said whether an uncertain call happened; output and tokens when it is known.
+
+    `content` is what the model reads where that is less than the output, here and below.
+    """
 
     at_us: int
     call_id: str
     happened: bool
     output: Json
     tokens: int
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,7 @@ class StatusChecked:
     tokens: int
     fault: Fault | None
     jitter: float
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ def forking(at_us: int, body: SessionForked, written: Rest) -> Forking:
                     given.digest,
                     given.empty,
                     given.notable,
+                    given.content,
                 )
             case _:
                 pass
@@ -222,10 +223,14 @@ def _verified(state: State, body: VerificationDecided, rest: Rest) -> Iterator[I
     """Propose that a person said it, and that the tool did."""
     at_us, call_id = rest[0].at_us, body.call_id
     closed = rest[1].body if len(rest) > 1 else None
-    tokens = closed.tokens if isinstance(closed, ToolFinished) else 0
-    yield Verified(at_us, call_id, body.happened, body.output, tokens)
+    tokens, content = 0, None
+    if isinstance(closed, ToolFinished):
+        tokens, content = closed.tokens, closed.content
+    yield Verified(at_us, call_id, body.happened, body.output, tokens, content)
     for key in _check_keys(state, call_id):
-        yield StatusChecked(at_us, key, call_id, body.happened, body.output, tokens, None, 0.0)
+        yield StatusChecked(
+            at_us, key, call_id, body.happened, body.output, tokens, None, 0.0, content
+        )
 
 
 def _checked(state: State, body: ToolChecked, rest: Rest) -> Iterator[Input]:

@@ -25,6 +25,7 @@ from app.runtime.sessions.answers import Answers
 from app.runtime.sessions.approvals import Approvals
 from app.runtime.sessions.creation import Creation
 from app.runtime.sessions.forks import Forks
+from app.runtime.sessions.results import Bounds
 from app.runtime.sessions.verbs import Sessions
 from app.runtime.streams.follow import Follower
 from app.storage.codec import JsonCodec
@@ -250,10 +251,9 @@ class Cluster:
             Answers(
                 clock=clock,
                 sessions=sessions,
-                tokens=QuarterTokens(),
                 past=past,
                 catalog=creation.catalog,
-                present=as_it_is,
+                bounds=Bounds(present=as_it_is, tokens=QuarterTokens()),
             ),
             Approvals(
                 clock=clock,
@@ -271,6 +271,7 @@ class Cluster:
                 prompts=OnePrompt(),
                 tokens=QuarterTokens(),
                 past=past,
+                bounds=Bounds(present=as_it_is, tokens=QuarterTokens()),
                 sample=lambda _trace: True,
             ),
         )

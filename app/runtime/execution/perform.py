@@ -190,7 +190,7 @@ class Performer:
             raise LeaseInDoubtError from None
         if fault is None and reply.detail:
             fault = Fault.of(FaultKind.UNKNOWN_OUTCOME, reply.detail)
-        text = "" if reply.output is None else as_text(reply.output)
+        text = reply.content or ("" if reply.output is None else as_text(reply.output))
         return StatusChecked(
             at_us=self.clock.now_us(),
             key=effect.key,
@@ -200,6 +200,7 @@ class Performer:
             tokens=await self.tokens.count(text, state.model.encoding),
             fault=fault,
             jitter=self.clock.jitter(),
+            content=reply.content,
         )
 
     async def _tool_returned(
