@@ -130,15 +130,22 @@ update idempotency set status = $2, body = ''::bytea, body_hash = ''::bytea wher
 """
 _ERASE_STATE: Final = "delete from snapshots where session_id = $1"
 
-_RECALL: Final = """
-select body_hash, status, body, location from idempotency where tenant = $1 and key = $2
-"""
+# The release of event generation 1 kept a key that was sent in quotes with them; a request that is
+# repeated across the upgrade is found by that. It can go when no record of that release is kept.
+_QUOTED: Final = "'\"' || $2::text || '\"'"
 
-_REMEMBER: Final = """
+_RECALL: Final = f"""
+select body_hash, status, body, location from idempotency
+where tenant = $1 and key in ($2, {_QUOTED}) order by key = $2 desc limit 1
+"""  # noqa: S608 - made of constants of this room
+
+_REMEMBER: Final = f"""
 insert into idempotency
     (tenant, key, route, body_hash, status, body, session_id, location, created_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, now()) on conflict do nothing
-"""
+select $1, $2, $3, $4, $5, $6, $7, $8, now()
+where not exists (select from idempotency where tenant = $1 and key = {_QUOTED})
+on conflict do nothing
+"""  # noqa: S608 - made of constants of this room
 
 _FINISH: Final = """
 insert into idempotency

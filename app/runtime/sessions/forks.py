@@ -112,7 +112,11 @@ class Forks:
             model=None if created.model.name == first.model.name else first.model.name,
             prompt=None if created.prompt == first.prompt else _named(first.prompt),
         )
-        kept = Wanted(task="", metadata=metadata_of(parent.row, parent.cipher))
+        kept = Wanted(
+            task="",
+            metadata=metadata_of(parent.row, parent.cipher),
+            on_disconnect=parent.row.on_disconnect,
+        )
         return await self.creation.begin(tenant, (*events, *forked(state, asked)), kept, attempt)
 
     async def _prefix(self, parent: Opened, wanted: ForkWanted) -> list[Event]:
