@@ -32,6 +32,7 @@ _ENTRY_TYPES: Final = tuple(
         "bigint",
         "bool",
         "bool",
+        "bool",
         "timestamptz",
         "timestamptz",
         "bytea",
@@ -44,18 +45,20 @@ _TOLD_AT: Final = _EVENTS_AT + len(EVENT_TYPES)
 
 # Rows are locked in the order of their ids, those locked by others are left for a later try, and
 # the conditions are checked again on the row as it is under the lock. The release depends on the
-# inbox as it is then: a message that arrives at the last moment keeps the owner. A timer belongs to
+# inbox as it is then: a message that arrives at the last moment keeps the owner; so does what an
+# entry that must not be behind says (an approval that lapses). A timer belongs to
 # the state in which a session came to rest; it is put by Postgres's clock, whatever the worker's.
 # Deliveries of webhooks are committed with their events; few events are ever told.
 APPEND: Final = f"""
 with entry as (
     select * from {unnested(_ENTRY_TYPES, 1)} as e (
-        id, epoch, expected, head, head_hash, inbox_seen, answered, release, timer_at, set_at,
-        view,
+        id, epoch, expected, head, head_hash, inbox_seen, answered, unless_behind, release,
+        timer_at, set_at, view,
         {FACT_COLUMNS})
 ), locked as (
     select e.* from entry e join sessions s
         on s.id = e.id and s.epoch = e.epoch and s.head = e.expected and s.owner is not null
+        and not (e.unless_behind and s.inbox_head > e.inbox_seen)
     order by s.id for update of s skip locked
 ), written as (
     update sessions s set
@@ -88,7 +91,7 @@ select id, inbox_head, released from written
 """  # noqa: S608 - made of constants of this room
 
 _WHERE_THEY_ARE: Final = """
-select id, epoch, head from sessions where id = any($1) and owner is not null
+select id, epoch, head, inbox_head from sessions where id = any($1) and owner is not null
 """
 
 _HEADS: Final = """
@@ -159,17 +162,10 @@ class PostgresJournal:
         return [written[a.session_id] for a in batch]
 
     async def _fates(self, missing: Sequence[Append]) -> dict[str, Appended]:
-        """Tell those that are fenced off from those whose row was locked by someone."""
+        """Tell those that are fenced off, or behind, from those whose row was locked by someone."""
         rows = await self._engine.rows(_WHERE_THEY_ARE, [a.session_id for a in missing])
-        there = {i: (epoch, head) for i, epoch, head in rows}
-        return {
-            a.session_id: Appended(
-                Fate.SKIPPED
-                if there.get(a.session_id) == (a.epoch, a.expected_head)
-                else Fate.FENCED
-            )
-            for a in missing
-        }
+        there = {i: (epoch, head, inbox) for i, epoch, head, inbox in rows}
+        return {a.session_id: _fate(a, *there.get(a.session_id, (0, 0, 0))) for a in missing}
 
     async def read(
         self, session_id: str, after: int, limit: int, most_bytes: int | None = None
@@ -218,6 +214,15 @@ class PostgresJournal:
         return Snapshot(*row.values()) if row else None
 
 
+def _fate(a: Append, epoch: int, head: int, inbox_head: int) -> Appended:
+    """Return why an entry was not written, by the row as it is after that."""
+    if (epoch, head) != (a.epoch, a.expected_head):
+        return Appended(Fate.FENCED)
+    if a.unless_behind and inbox_head > a.inbox_seen:
+        return Appended(Fate.BEHIND, inbox_head)
+    return Appended(Fate.SKIPPED)
+
+
 def _entry(a: Append) -> tuple[object, ...]:
     return (
         a.session_id,
@@ -227,6 +232,7 @@ def _entry(a: Append) -> tuple[object, ...]:
         a.head_hash,
         a.inbox_seen,
         a.answered,
+        a.unless_behind,
         a.release is not None,
         maybe_time(a.release.timer_us) if a.release else None,
         maybe_time(a.release.now_us) if a.release else None,

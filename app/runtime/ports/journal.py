@@ -63,6 +63,8 @@ class Append:
 
     `events` may be empty, when only the inbox position moves or the session is released.
     `answered` says that an effect's answer is among them (it zeroes the poison counter).
+    `unless_behind` says to write nothing when the inbox holds what was not seen: for events which
+    what was said there would have prevented.
     """
 
     session_id: str
@@ -76,6 +78,7 @@ class Append:
     answered: bool
     release: Release | None
     view: bytes | None
+    unless_behind: bool = False
 
 
 class Fate(StrEnum):
@@ -84,6 +87,7 @@ class Fate(StrEnum):
     WRITTEN = "written"
     FENCED = "fenced"
     SKIPPED = "skipped"
+    BEHIND = "behind"
 
 
 @dataclass(frozen=True, slots=True)
