@@ -131,3 +131,5 @@ async def test_a_call_that_ends_up_inside_is_flagged_and_goes_nowhere(stacks: St
         assert (shown["seq"], shown["data"]) == (data["seq"], flag)
         report = await it.scene.client.post(f"/v1/sessions/{session}/replay")
         assert report["identical"] is True
+        why = await it.scene.client.get(f"/v1/sessions/{session}/why")
+        assert "the egress guard stopped t1_c1_1" in " ".join(why["sentences"])
