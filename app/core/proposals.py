@@ -223,9 +223,8 @@ def _verified(state: State, body: VerificationDecided, rest: Rest) -> Iterator[I
     """Propose that a person said it, and that the tool did."""
     at_us, call_id = rest[0].at_us, body.call_id
     closed = rest[1].body if len(rest) > 1 else None
-    tokens, content = 0, None
-    if isinstance(closed, ToolFinished):
-        tokens, content = closed.tokens, closed.content
+    tokens = closed.tokens if isinstance(closed, ToolFinished) else 0
+    content = closed.content if isinstance(closed, ToolFinished) else None
     yield Verified(at_us, call_id, body.happened, body.output, tokens, content)
     for key in _check_keys(state, call_id):
         yield StatusChecked(
