@@ -55,7 +55,7 @@ async def attempted(
     content = await read_object(request, services.body_limit, optional=optional)
     if key is None:
         return None, content
-    return Attempt.of(TENANT, key, _route(request), canonical(content)), content
+    return Attempt.by_user(TENANT, key, _route(request), canonical(content)), content
 
 
 def _kept(operation: Operation, services: ApiServices) -> Endpoint:
@@ -70,7 +70,7 @@ def _kept(operation: Operation, services: ApiServices) -> Endpoint:
         if raw:
             check_type(request)
         said = canonical(decode(raw)) if raw else b""
-        attempt = Attempt.of(TENANT, key, _route(request), said)
+        attempt = Attempt.by_user(TENANT, key, _route(request), said)
 
         async def work() -> Answer:
             again = Request(request.scope, _replaying(raw, request.receive))

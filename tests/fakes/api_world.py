@@ -42,6 +42,7 @@ from app.runtime.sessions.audience import Audience
 from app.runtime.sessions.creation import Creation
 from app.runtime.sessions.erasing import Erasing
 from app.runtime.sessions.forks import Forks
+from app.runtime.sessions.results import Bounds
 from app.runtime.sessions.verbs import Sessions
 from app.runtime.side.deliveries import ping
 from app.runtime.side.firing import Firing
@@ -179,10 +180,9 @@ class World:
             answers=Answers(
                 clock=self.clock,
                 sessions=sessions,
-                tokens=tokens,
                 past=past,
                 catalog=catalog,
-                present=as_it_is,
+                bounds=Bounds(present=as_it_is, tokens=tokens),
             ),
             approvals=Approvals(
                 clock=self.clock,
@@ -200,6 +200,7 @@ class World:
                 prompts=FakePrompts(),
                 tokens=tokens,
                 past=past,
+                bounds=Bounds(present=as_it_is, tokens=tokens),
                 sample=lambda _: True,
             ),
             erasing=Erasing(clock=self.clock, store=self.store, sessions=sessions),

@@ -89,12 +89,13 @@ class MemoryStore:
         row = self.rows.get(entry.session_id)
         if row is None or (self.on.owner and row.owner is None):
             return Appended(Fate.FENCED)
-        if self.on.epoch and row.epoch != entry.epoch:
-            return Appended(Fate.FENCED)
-        if self.on.head and row.head != entry.expected_head:
+        late = self.on.epoch and row.epoch != entry.epoch
+        if late or (self.on.head and row.head != entry.expected_head):
             return Appended(Fate.FENCED)
         if row.lock.locked():
             return Appended(Fate.SKIPPED)
+        if entry.unless_behind and row.inbox_head > entry.inbox_seen:
+            return Appended(Fate.BEHIND, row.inbox_head)
         self.events[entry.session_id].extend(entry.events)
         row.head, row.head_hash, row.facts = entry.head, entry.head_hash, entry.facts
         row.inbox_seen = entry.inbox_seen

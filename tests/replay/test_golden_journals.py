@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.core.effects import CheckStatus
-from app.core.events import Event, ModelAnswered, ToolIntended
+from app.core.events import Event, ModelAnswered, SecurityFlagged, ToolIntended
 from app.core.evolve import fold
 from app.core.lifecycle import PendingKind, Status
 from app.core.messages import ToolMessage, UserMessage
@@ -152,3 +152,13 @@ def test_what_is_written_again_says_the_same(path: Path) -> None:
                 k: v for k, v in then.items() if k != "data"
             }
             assert then["data"].items() <= now["data"].items() or then["data"] == now["data"]
+
+
+@pytest.mark.req("SAFE-6")
+def test_a_call_that_the_egress_guard_stopped_is_an_error_and_the_turn_goes_on() -> None:
+    path = HERE / "v2" / "stopped_by_the_egress_guard.jsonl"
+    (flag,) = [e.body for e in events(path) if isinstance(e.body, SecurityFlagged)]
+    assert (flag.guard, flag.call_id, flag.name) == ("egress", "t1_c1_1", "lookup")
+    state = folded(path)
+    assert state.ended is not None
+    assert state.ended.status is Status.COMPLETED

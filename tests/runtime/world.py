@@ -27,6 +27,7 @@ from app.runtime.sessions.approvals import Approvals
 from app.runtime.sessions.creation import Creation, Wanted
 from app.runtime.sessions.forks import Forks
 from app.runtime.sessions.idempotency import Answer
+from app.runtime.sessions.results import Bounds
 from app.runtime.sessions.verbs import Sessions
 from app.runtime.streams.follow import Follower
 from app.runtime.streams.frames import Frame
@@ -110,10 +111,9 @@ class World:
         self.answers = Answers(
             clock=self.clock,
             sessions=self.sessions,
-            tokens=QuarterTokens(),
             past=self.past,
             catalog=self._catalog(self.clock),
-            present=as_it_is,
+            bounds=Bounds(present=as_it_is, tokens=QuarterTokens()),
         )
         self.approvals = Approvals(
             clock=self.clock,
@@ -131,6 +131,7 @@ class World:
             prompts=OnePrompt(),
             tokens=QuarterTokens(),
             past=self.past,
+            bounds=Bounds(present=as_it_is, tokens=QuarterTokens()),
             sample=lambda _trace: True,
         )
 

@@ -12,7 +12,7 @@ from app.runtime.execution.lease import Lease
 from app.runtime.execution.writer import JournalWriter
 from app.runtime.ports.journal import Append, Appended, Fate, SealedEvent
 from app.runtime.ports.sessions import NewSession, Remember, Remembered
-from app.runtime.side.webhook_records import EVENTS, DeliveryStatus, WebhookDelivery
+from app.runtime.side.webhook_records import DeliveryStatus, WebhookDelivery
 from app.runtime.streams.follow import Follower
 from tests.fakes.store import MemoryStore
 from tests.fakes.webhooks import MemoryWebhooks
@@ -52,9 +52,11 @@ class SimStore(MemoryStore):
     def tell_hooks(self, session_id: str, events: Sequence[SealedEvent]) -> None:
         """Write a delivery for each event and endpoint that wants it, as the append does."""
         tenant, now_us = self.rows[session_id].new.tenant, self.clock.now_us()
-        for event in [e for e in events if e.type in EVENTS]:
+        for event in events:
+            if event.told is None:
+                continue
             for hook in self.hooks.hooks.values():
-                if hook.spec.enabled and event.type in hook.spec.events:
+                if hook.spec.enabled and event.told in hook.spec.events:
                     made = WebhookDelivery(
                         id=f"dlv_{hook.id}_{session_id}_{event.seq}",
                         webhook_id=hook.id,
@@ -62,7 +64,7 @@ class SimStore(MemoryStore):
                         session_id=session_id,
                         seq=event.seq,
                         turn=event.turn,
-                        type=event.type,
+                        type=event.told,
                         status=DeliveryStatus.PENDING,
                         attempts=0,
                         next_at_us=now_us,

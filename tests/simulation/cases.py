@@ -13,6 +13,7 @@ from app.runtime.sessions.answers import Answers
 from app.runtime.sessions.approvals import Approvals
 from app.runtime.sessions.creation import Creation
 from app.runtime.sessions.forks import Forks
+from app.runtime.sessions.results import Bounds
 from app.runtime.sessions.verbs import Sessions
 from app.runtime.side.deliveries import ping
 from app.runtime.side.firing import Firing
@@ -98,10 +99,9 @@ def use_cases(place: Place) -> Cases:
         answers=Answers(
             clock=clock,
             sessions=sessions,
-            tokens=QuarterTokens(),
             past=past,
             catalog=creation.catalog,
-            present=as_it_is,
+            bounds=Bounds(present=as_it_is, tokens=QuarterTokens()),
         ),
         approvals=Approvals(
             clock=clock,
@@ -119,6 +119,7 @@ def use_cases(place: Place) -> Cases:
             prompts=OnePrompt(),
             tokens=QuarterTokens(),
             past=past,
+            bounds=Bounds(present=as_it_is, tokens=QuarterTokens()),
             sample=lambda _trace: True,
         ),
         firing=firing,

@@ -18,7 +18,8 @@ from app.runtime.side import deliveries
 from app.runtime.side.firing import DUE_KEY, SCHEDULE_KEY
 from app.runtime.side.schedule_records import Outcome, ScheduleRow, Spoken, open_target
 from app.runtime.side.timing import Missed
-from app.runtime.side.webhook_records import EVENTS, DeliveryStatus, WebhookDelivery
+from app.runtime.side.webhook_records import DeliveryStatus, WebhookDelivery
+from app.runtime.telling import EVENTS
 from app.runtime.times import rfc3339
 from tests.fakes.row import Row
 from tests.fakes.schedules import MemorySchedules
@@ -101,9 +102,10 @@ class Promises:
             self.audit.fail(f"{session_id}: a schedule says what it was told to say no more")
         if isinstance(body, SessionForked):  # what came before was told of where it happened
             self.wanted = {one for one in self.wanted if one[1] != session_id}
-        if sealed.type in EVENTS:
+        name = sealed.type if sealed.type in EVENTS else sealed.told
+        if name is not None:
             for hook in self.hooks.hooks.values():
-                if hook.spec.enabled and sealed.type in hook.spec.events:
+                if hook.spec.enabled and name in hook.spec.events:
                     self.wanted.add((hook.id, session_id, sealed.seq))
 
     def carried(self, name: str) -> None:

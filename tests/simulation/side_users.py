@@ -18,7 +18,8 @@ from app.runtime.sessions.verbs import SETTLE_S
 from app.runtime.side.schedule_records import Spoken, Target
 from app.runtime.side.schedules import Asked
 from app.runtime.side.timing import Missed, Timing
-from app.runtime.side.webhook_records import EVENTS, WebhookSpec
+from app.runtime.side.webhook_records import WebhookSpec
+from app.runtime.telling import EVENTS
 from tests.simulation.cases import LEASE_S
 from tests.simulation.cluster import ApiProcess
 from tests.simulation.users import TENANT, User

@@ -91,6 +91,7 @@ class Driver:
         self._untold: deque[tuple[State, tuple[Event, ...], State]] = deque()
         self._answered = False
         self._rang_us = 0
+        self._before_ring: tuple[State, int] | None = None
         self._inputs: deque[Input] = deque()
         self._wake = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -178,7 +179,14 @@ class Driver:
             at_us = max(self._desk.clock.now_us(), self._rang_us)
             timer = due_timer(self._state, at_us)
             if timer is not None:
+                self._before_ring = self._state, len(self._unsaved)
                 self._take(TimerRang(at_us, timer))
+
+    def _unring(self, before: tuple[State, int]) -> None:
+        """Take a timer back: something was said in time, and was not looked at."""
+        self._state, kept = before
+        del self._unsaved[kept:]
+        self._look = True
 
     async def _compute(self) -> None:
         """Answer the calls of pure functions before anything is written (ADR 017).
@@ -220,6 +228,7 @@ class Driver:
 
     async def _save(self) -> bool:
         """Append what is decided; return False when the session is no longer ours to drive."""
+        rung, self._before_ring = self._before_ring, None
         rest = resting(self._state)
         only_claimed = all(isinstance(e.body, SessionClaimed) for e in self._unsaved)
         if rest is None and not owed(self._state):
@@ -228,7 +237,10 @@ class Driver:
         if rest is None and only_claimed:
             return True  # the claim rides in the next append, never in one of its own
         events = () if only_claimed else tuple(self._unsaved)
-        appended = await self._append(events, rest)
+        appended = await self._append(events, rest, unless_behind=rung is not None)
+        if appended.fate is Fate.BEHIND and rung is not None:
+            self._unring(rung)
+            return True
         if appended.fate is not Fate.WRITTEN:
             return False
         if appended.released:
@@ -236,9 +248,11 @@ class Driver:
         self._look = self._look or appended.inbox_head > self._inbox_seen
         return True
 
-    async def _append(self, events: tuple[Event, ...], rest: Rest | None) -> Appended:
+    async def _append(
+        self, events: tuple[Event, ...], rest: Rest | None, *, unless_behind: bool
+    ) -> Appended:
         state = self._state
-        sealed = self._sealer.seal(events, self._head_hash)
+        sealed = self._sealer.seal(events, self._head_hash, state)
         shown = state.ended != self._saved.ended or state.pending != self._saved.pending
         view = self._sealer.view(view_of(state)) if shown else None
         entry = Append(
@@ -253,6 +267,7 @@ class Driver:
             answered=self._answered or rest is not None,  # nor does it kill who comes to rest
             release=None if rest is None else Release(rest.timer_us, self._now_us()),
             view=view,
+            unless_behind=unless_behind,
         )
         appended = await self._desk.writer.append(entry)
         if appended.fate is Fate.WRITTEN:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from app.core.canonical import Json, as_text, digest
@@ -147,7 +147,8 @@ class Performer:
         try:
             reply = await self._send(tenant, state, effect, may_send)
         except ToolFailure as failure:
-            return await self._tool_faulted(state, effect, failure.fault, began_s)
+            answer = await self._tool_faulted(state, effect, failure.fault, began_s)
+            return replace(answer, flagged=failure.flagged)
         except (LeaseInDoubtError, StoreUnavailable):
             raise
         except (asyncio.CancelledError, Exception) as error:  # a tool's own bug is no fault of ours
@@ -206,7 +207,7 @@ class Performer:
             raise LeaseInDoubtError from None
         if fault is None and reply.detail:
             fault = Fault.of(FaultKind.UNKNOWN_OUTCOME, reply.detail)
-        text = "" if reply.output is None else as_text(reply.output)
+        text = reply.content or ("" if reply.output is None else as_text(reply.output))
         return StatusChecked(
             at_us=self.clock.now_us(),
             key=effect.key,
@@ -216,6 +217,7 @@ class Performer:
             tokens=await self.tokens.count(text, state.model.encoding),
             fault=fault,
             jitter=self.clock.jitter(),
+            content=reply.content,
         )
 
     async def _tool_returned(

@@ -202,11 +202,12 @@ class Sessions:
     async def ask(self, tenant: str, session_id: str, verb: Verb) -> SessionRow | None:
         """Put a cancel or a close into the inbox, unless it is the last thing that was said there.
 
-        Return the row as it was then; None where there is nothing to do.
+        Return the row as it was then; None where there is nothing to do: an erased session has
+        ended, and takes nothing any more.
         """
         async with self.locked(tenant, session_id, None) as (locked, _):
             row = locked.row
-            if rule(verb, row.status) is Ruling.UNCHANGED:
+            if rule(verb, row.status) is Ruling.UNCHANGED or not row.key.wrapped:
                 return None
             key = self.key(row)
             if verb is Verb.CLOSE:

@@ -99,6 +99,7 @@ class Composer:
             "turn": sealed.turn,
             "step": sealed.step,
             "v": sealed.v,
+            "event_type": sealed.type,
             "event": event,
         }
         return _message(delivery.type, sealed.at_us, data)
