@@ -24,7 +24,7 @@ from app.providers.tokens import TokenCounter
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.execution.calls import AnswerReader
-from app.runtime.execution.driver import Desk
+from app.runtime.execution.desk import Desk
 from app.runtime.execution.lease import Lease
 from app.runtime.execution.perform import Performer
 from app.runtime.execution.recovery import Recovery

@@ -12,7 +12,7 @@ from app.core.evolve import fold
 from app.core.state import State
 from app.runtime.catalog import Catalog
 from app.runtime.execution.calls import AnswerReader
-from app.runtime.execution.driver import Desk
+from app.runtime.execution.desk import Desk
 from app.runtime.execution.lease import Lease
 from app.runtime.execution.perform import Performer
 from app.runtime.execution.recovery import Recovery

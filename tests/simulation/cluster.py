@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from app.core.events import Limits
 from app.runtime.catalog import Catalog
 from app.runtime.execution.calls import AnswerReader
-from app.runtime.execution.driver import Desk
+from app.runtime.execution.desk import Desk
 from app.runtime.execution.perform import Performer
 from app.runtime.execution.recovery import Recovery
 from app.runtime.execution.worker import Worker, WorkerOptions

@@ -13,7 +13,8 @@ from typing import Final
 
 from app.core.state import State
 from app.runtime.errors import Erased, PortError, StoreUnavailable, Tampered
-from app.runtime.execution.driver import Desk, Driver
+from app.runtime.execution.desk import Desk
+from app.runtime.execution.driver import Driver
 from app.runtime.execution.lease import Hold
 from app.runtime.execution.poison import is_poison, laid_to_rest, obituary
 from app.runtime.execution.recovery import SHORT_JOURNAL, Recovery
