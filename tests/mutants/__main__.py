@@ -9,8 +9,9 @@ from typing import Final
 
 from tests.mutants import sql_playing
 from tests.mutants.making import Mutant, prepare
-from tests.mutants.playing import SURVIVED, UNTESTED, load
+from tests.mutants.playing import SURVIVED, TYPES, UNTESTED, load, save
 from tests.mutants.rooms import ROOMS, ROOT, Room
+from tests.mutants.typed import refused
 
 SQL: Final = "sql"
 
@@ -31,12 +32,23 @@ def main() -> int:
 
 def _room(room: Room, files: tuple[str, ...], share: str) -> int:
     mutants = prepare(room, files)
+    _ask_mypy(room, mutants)
     env = {**os.environ, "PYTHONPATH": str(room.place), "LIVES_SHARE": share}
     command = [sys.executable, "-m", "tests.mutants.playing", *room.tests]
     done = subprocess.run(command, cwd=room.place, env=env, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
     return _report(room, mutants)
+
+
+def _ask_mypy(room: Room, mutants: list[Mutant]) -> None:
+    """Most mutants are refused in one go; those need no tests."""
+    results = load(room.place)
+    names = refused(room, mutants)
+    for mutant in mutants:
+        if mutant.name in names:
+            results[mutant.digest] = TYPES
+    save(room.place, results)
 
 
 def _report(room: Room, mutants: list[Mutant]) -> int:

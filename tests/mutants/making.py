@@ -45,7 +45,7 @@ class Mutant:
 def prepare(room: Room, files: tuple[str, ...]) -> list[Mutant]:
     """Copy the tree and mutate these files in the copy; return their mutants."""
     for name in _COPIED:
-        _copy(ROOT / name, room.place / name)
+        copied(ROOT / name, room.place / name)
     found = [mutant for path in files for mutant in _mutate(room.place, path)]
     listed = json.dumps([asdict(mutant) for mutant in found])
     (room.place / "mutants.json").write_text(listed)
@@ -57,7 +57,8 @@ def listed(place: Path) -> list[Mutant]:
     return [Mutant(**fields) for fields in json.loads((place / "mutants.json").read_text())]
 
 
-def _copy(source: Path, target: Path) -> None:
+def copied(source: Path, target: Path) -> None:
+    """Make a file or a folder what it is in the tree."""
     if source.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
@@ -77,9 +78,13 @@ def _mutate(place: Path, path: str) -> Iterator[Mutant]:
             continue
         line = starts[name.partition("__mutmut_")[0]] + _first_change(before, after)
         digest = hashlib.sha256("\n".join([path, *before, "", *after]).encode()).hexdigest()[:16]
-        module = path.removesuffix(".py").replace("/", ".")
         diff = "\n".join(list(unified_diff(before, after, n=1, lineterm=""))[3:])
-        yield Mutant(f"{module}.{name}", path, line, diff, digest)
+        yield Mutant(f"{module_of(path)}.{name}", path, line, diff, digest)
+
+
+def module_of(path: str) -> str:
+    """Return the dotted name of a file."""
+    return path.removesuffix(".py").replace("/", ".")
 
 
 def _plain_properties(source: str) -> str:

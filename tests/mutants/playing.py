@@ -23,9 +23,11 @@ from tests.mutants.making import Mutant, listed
 
 RESULTS: Final = "results.json"
 KILLED, SURVIVED, TIMEOUT, UNTESTED = "killed", "survived", "timeout", "untested"
+TYPES: Final = "refused by mypy"
 _TIMES: Final = 5
 _CPU_S, _WALL_S = 3.0, 120.0
 _SAVED_EACH: Final = 25
+_DONE: Final = frozenset({KILLED, TIMEOUT, TYPES})
 
 
 class Player:
@@ -44,7 +46,7 @@ class Player:
         self._learn(session)
         if session.testsfailed:
             pytest.exit("the tests fail without a mutant", returncode=1)
-        left = [m for m in self._mutants if self._results.get(m.digest) not in {KILLED, TIMEOUT}]
+        left = [m for m in self._mutants if self._results.get(m.digest) not in _DONE]
         left.sort(key=lambda m: m.digest in self._results)
         for count, mutant in enumerate(left, 1):
             self._results[mutant.digest] = self._try(session, mutant)
