@@ -3,7 +3,8 @@
 A journal stays here for ever. When an event's shape changes, its old journals show whether the
 upcasters lift them. A release that writes a new version of any event (`JOURNAL_V`) adds a folder
 `v<JOURNAL_V>` with journals as `GET /v1/sessions/{id}/events` gives them, an event a line, which
-hold every event that is new in it; and says below what they mean.
+hold every event that is new in it; and says below what they mean. `lived_*` are random lives
+(tests/core/walks.py) that have much in them.
 """
 
 import json
