@@ -289,7 +289,9 @@ _JOURNAL: Final = (
 FAULTS: Final = (*_CLAIM, *_LEASES, *_APPEND, *_JOURNAL)
 TESTS: Final = (
     "tests/conformance/test_workers.py",
+    "tests/conformance/test_claims.py",
     "tests/conformance/test_journal.py",
     "tests/conformance/test_sessions.py",
     "tests/storage/test_races.py",
+    "tests/storage/test_claim_races.py",
 )
