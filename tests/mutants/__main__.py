@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Final
 
 from tests.mutants import sql_playing
-from tests.mutants.making import Mutant, prepare
+from tests.mutants.making import Mutant, listed, prepare
 from tests.mutants.playing import SURVIVED, TYPES, UNTESTED, load, save
 from tests.mutants.rooms import ROOMS, ROOT, Room
 from tests.mutants.typed import refused
@@ -38,7 +38,7 @@ def _room(room: Room, files: tuple[str, ...], share: str) -> int:
     done = subprocess.run(command, cwd=room.place, env=env, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
-    return _report(room, mutants)
+    return _report(room, listed(room.place))
 
 
 def _ask_mypy(room: Room, mutants: list[Mutant]) -> None:

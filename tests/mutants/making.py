@@ -47,13 +47,17 @@ def prepare(room: Room, files: tuple[str, ...]) -> list[Mutant]:
     for name in _COPIED:
         copied(ROOT / name, room.place / name)
     found = [mutant for path in files for mutant in _mutate(room.place, path)]
-    listed = json.dumps([asdict(mutant) for mutant in found])
-    (room.place / "mutants.json").write_text(listed)
+    write(room.place, found)
     return found
 
 
+def write(place: Path, mutants: list[Mutant]) -> None:
+    """Keep what there is to try."""
+    (place / "mutants.json").write_text(json.dumps([asdict(mutant) for mutant in mutants]))
+
+
 def listed(place: Path) -> list[Mutant]:
-    """Return what `prepare` has written."""
+    """Return what there is to try."""
     return [Mutant(**fields) for fields in json.loads((place / "mutants.json").read_text())]
 
 

@@ -19,13 +19,14 @@ from hypothesis import Phase, settings
 from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
 
-from tests.mutants.making import Mutant, listed
+from tests.mutants.making import Mutant, listed, write
+from tests.mutants.tables import Table, tables
 
 RESULTS: Final = "results.json"
 KILLED, SURVIVED, TIMEOUT, UNTESTED = "killed", "survived", "timeout", "untested"
 TYPES: Final = "refused by mypy"
-_TIMES: Final = 5
-_CPU_S, _WALL_S = 3.0, 120.0
+_TIMES: Final = 4
+_CPU_S, _WALL_S = 2.0, 120.0
 _SAVED_EACH: Final = 25
 _DONE: Final = frozenset({KILLED, TIMEOUT, TYPES})
 
@@ -36,6 +37,7 @@ class Player:
     def __init__(self, place: Path, mutants: list[Mutant]) -> None:
         self._place = place
         self._mutants = mutants
+        self._tables: dict[str, Table] = {}
         self._callers: dict[str, list[pytest.Item]] = defaultdict(list)
         self._cost_s: dict[str, float] = {}
         self._results: dict[str, str] = load(place)
@@ -46,6 +48,7 @@ class Player:
         self._learn(session)
         if session.testsfailed:
             pytest.exit("the tests fail without a mutant", returncode=1)
+        self._find_tables(session)
         left = [m for m in self._mutants if self._results.get(m.digest) not in _DONE]
         left.sort(key=lambda m: m.digest in self._results)
         for count, mutant in enumerate(left, 1):
@@ -68,6 +71,18 @@ class Player:
         for items in self._callers.values():
             items.sort(key=lambda item: self._cost_s[item.nodeid])
 
+    def _find_tables(self, session: pytest.Session) -> None:
+        """Every test may read a table, so all of them judge it."""
+        found = list(
+            tables(list(dict.fromkeys(m.path for m in self._mutants)), self._place.parents[1])
+        )
+        self._tables = {table.mutant.digest: table for table in found}
+        new = [table.mutant for table in found]
+        in_order = sorted(session.items, key=lambda item: self._cost_s[item.nodeid])
+        self._callers |= dict.fromkeys((m.function for m in new), in_order)
+        self._mutants = [*self._mutants, *new]
+        write(self._place, self._mutants)
+
     def _try(self, session: pytest.Session, mutant: Mutant) -> str:
         items = self._callers[mutant.function]
         if not items:
@@ -88,7 +103,10 @@ class Player:
         expected_s = sum(self._cost_s[item.nodeid] for item in items)
         signal.setitimer(signal.ITIMER_PROF, _CPU_S + _TIMES * expected_s)
         signal.setitimer(signal.ITIMER_REAL, _WALL_S + 10 * _TIMES * expected_s)
-        _choose(mutant.name)
+        if table := self._tables.get(mutant.digest):
+            table.put()
+        else:
+            _choose(mutant.name)
         try:
             for n, item in enumerate(items):
                 _run(item, items[n + 1] if n + 1 < len(items) else None)
