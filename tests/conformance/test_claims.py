@@ -129,3 +129,43 @@ async def test_what_others_own_is_not_in_the_way_of_what_is_due(stores: Stores) 
     await stores.sessions.create(new, None)
     await stores.workers.renew("w2", 60)
     assert [c.session_id for c in await stores.workers.claim("w2", 1, 1, KEYS)] == [new.id]
+
+
+@pytest.mark.req("STATE-4")
+async def test_an_append_does_not_forget_that_the_session_was_woken(stores: Stores) -> None:
+    """Whoever woke it put nothing into its inbox: only a release says that all was seen."""
+    (claim,) = await claimed(stores)
+    async with stores.sessions.locked("default", claim.session_id) as locked:
+        assert locked is not None
+        await locked.wake()
+    await stores.journal.append_batch([append(claim)])
+    assert await waking(stores, claim)
+
+
+async def test_a_session_kept_by_a_message_has_no_timer(stores: Stores) -> None:
+    """A timer belongs to the state in which a session comes to rest, and this one goes on."""
+    (claim,) = await claimed(stores)
+    await deliver(stores, claim.session_id)
+    entry = append(claim, status="waiting", release=Release(timer_us=FAR_US), seen=0)
+    await stores.journal.append_batch([entry])
+    assert await timer(stores, claim) is None
+
+
+async def test_a_new_view_takes_the_place_of_the_old_one(stores: Stores) -> None:
+    (claim,) = await claimed(stores)
+    await stores.journal.append_batch([append(claim, view=b"old")])
+    await stores.journal.append_batch([append(claim, head=3, view=b"new")])
+    row = await stores.sessions.get("default", claim.session_id)
+    assert row is not None
+    assert row.view == b"new"
+
+
+async def test_a_timer_counts_by_the_clock_of_the_store(stores: Stores) -> None:
+    """However far behind the clock of the worker is that set it."""
+    (claim,) = await claimed(stores)
+    release = Release(timer_us=AT_US + 60_000_000, now_us=AT_US)
+    await stores.journal.append_batch([append(claim, status="waiting", release=release)])
+    assert await stores.workers.claim("w1", 1, 1, KEYS) == []
+    set_at = await timer(stores, claim)
+    assert set_at is not None
+    assert set_at > AT_US + 3_600_000_000

@@ -6,6 +6,7 @@ import pytest
 
 from app.runtime.ports.journal import Release
 from app.storage.engine import Engine
+from app.storage.sql import JOURNAL_V
 from app.storage.workers import CLAIM
 from tests.making import KEYS, append, new_session
 from tests.storage.test_races import Storage, sleeping, slowed
@@ -77,3 +78,13 @@ async def _due(storage: Storage) -> list[str]:
         "default", after=None, limit=9, status=None, agent=None, tool=None
     )
     return [row.id for row in rows]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, JOURNAL_V), (999, 999)])
+async def test_a_session_is_for_the_newest_release_that_has_written_in_it(
+    storage: Storage, engine: Engine, before: int, after: int
+) -> None:
+    (claim,) = await storage.claims()
+    await engine.run("update sessions set min_version = $1", before)
+    await storage.journal.append_batch([append(claim)])
+    assert await engine.value("select min_version from sessions") == after
