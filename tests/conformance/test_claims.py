@@ -169,3 +169,23 @@ async def test_a_timer_counts_by_the_clock_of_the_store(stores: Stores) -> None:
     set_at = await timer(stores, claim)
     assert set_at is not None
     assert set_at > AT_US + 3_600_000_000
+
+
+async def test_who_has_ended_is_not_at_rest_while_somebody_owns_it_or_it_is_due(
+    stores: Stores,
+) -> None:
+    """A reader that follows to the end must wait for what may still be written."""
+    (claim,) = await claimed(stores)
+
+    async def idle() -> bool:
+        return (await stores.journal.heads([claim.session_id]))[claim.session_id].idle
+
+    await stores.journal.append_batch([append(claim, status="completed")])
+    assert not await idle()
+    entry = append(claim, head=3, events=0, status="completed", release=Release())
+    await stores.journal.append_batch([entry])
+    assert await idle()
+    async with stores.sessions.locked("default", claim.session_id) as locked:
+        assert locked is not None
+        await locked.wake()
+    assert not await idle()
