@@ -1,10 +1,10 @@
 """Tries the faults in the statements: each is put into place, and the tests of storage run on it.
 
-All in one pytest session, on one Postgres: `python -m tests.mutants.sql_playing`.
+All in one pytest session, on one Postgres: `python -m tests.mutants.sql_playing [CLAIM …]`.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Final
@@ -19,7 +19,8 @@ _TEST_S: Final = 20
 class SqlPlayer:
     """A pytest plugin whose loop over the tests is a loop over faults."""
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Sequence[SqlFault]) -> None:
+        self._faults = faults
         self.lived: list[SqlFault] = []
 
     @pytest.hookimpl(tryfirst=True)
@@ -36,7 +37,7 @@ class SqlPlayer:
         items.sort(key=lambda item: cost_s[item])
         plugins = session.config.pluginmanager
         plugins.unregister(plugins.getplugin("terminalreporter"))
-        for fault in FAULTS:
+        for fault in self._faults:
             with _planted(fault):
                 killer = next((i for i in items if _fails(session, i, items)), None)
             told = "SURVIVED" if killer is None else f"killed by {killer.name}"
@@ -74,14 +75,15 @@ def _planted(fault: SqlFault) -> Iterator[None]:
             setattr(module, fault.statement, sound)
 
 
-def main() -> int:
-    """Play every fault; the exit code is 1 when one survives."""
+def main(statements: Sequence[str] = ()) -> int:
+    """Play every fault, or those in the named statements; the exit code is 1 when one survives."""
     options = ["-q", "-s", "--tb=line", "--assert=plain", "-p", "no:cacheprovider"]
-    player = SqlPlayer()
+    faults = [f for f in FAULTS if not statements or f.statement in statements]
+    player = SqlPlayer(faults)
     code = int(pytest.main([*options, "-o", f"timeout={_TEST_S}", *TESTS], plugins=[player]))
-    print(f"sql: {len(FAULTS)} faults, {len(player.lived)} survived")
+    print(f"sql: {len(faults)} faults, {len(player.lived)} survived")
     return code or bool(player.lived)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
