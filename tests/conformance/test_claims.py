@@ -189,3 +189,12 @@ async def test_who_has_ended_is_not_at_rest_while_somebody_owns_it_or_it_is_due(
         assert locked is not None
         await locked.wake()
     assert not await idle()
+
+
+async def test_waking_one_session_wakes_no_other(stores: Stores) -> None:
+    woken, other = await claimed(stores, 2)
+    async with stores.sessions.locked("default", woken.session_id) as locked:
+        assert locked is not None
+        await locked.wake()
+    assert await waking(stores, woken)
+    assert not await waking(stores, other)

@@ -1,9 +1,12 @@
 """Replay proposes inputs with all that was in them, or it would see a change where none was."""
 
+from dataclasses import replace
+
 import pytest
 
-from app.core.events import Choice, SessionForked
+from app.core.events import Choice, ModelFailed, SessionForked
 from app.core.evolve import evolve
+from app.core.faults import Fault, FaultKind
 from app.core.inputs import ApprovalGiven, ClientAnswered, ToolReturned
 from app.core.phases.forking import Forking, forked
 from app.core.replay import replay
@@ -49,3 +52,16 @@ def test_a_fork_to_another_model_and_prompt() -> None:
     assert isinstance(made[0].body, SessionForked)
     assert (made[0].body.model, made[0].body.prompt) == ("other", "default@2")
     assert replay([*child.events[:cut], *made]).divergence is None
+
+
+def test_twice_the_shortest_wait_is_as_long_as_chance_can_make_it() -> None:
+    session = Machine()
+    session.model_fails(Fault.of(FaultKind.UNAVAILABLE, "busy"))
+    *before, failed = session.events
+    assert isinstance(failed.body, ModelFailed)
+    assert failed.body.retry_at_us is not None
+    wait = failed.body.retry_at_us - failed.at_us
+    longer = replace(failed.body, retry_at_us=failed.at_us + 2 * wait + 1)
+    found = replay([*before, replace(failed, body=longer)]).divergence
+    assert found is not None
+    assert found.seq == failed.seq
