@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.core.inputs import ToolReturned, TurnPrepared, Verified
+from app.core.faults import FaultKind
+from app.core.inputs import StatusChecked, ToolReturned, TurnPrepared, Verified
 from app.core.lifecycle import Ruling, Status, Verb, rule
 from app.core.machine import decide
 from app.core.messages import ToolMessage
@@ -55,3 +56,14 @@ def test_the_model_reads_what_the_tool_shows_and_not_the_whole_output() -> None:
     shown = session.state.history[-1]
     assert isinstance(shown, ToolMessage)
     assert shown.content == "some"
+
+
+@pytest.mark.req("TOOL-10")
+def test_what_a_tool_says_twice_of_a_call_is_heard_once() -> None:
+    session = Machine()
+    session.answer(call("pay", effect=ONCE, checkable=True), call("echo"))
+    session.fail("pay", FaultKind.TIMEOUT)
+    key = session.owes_check("pay").key
+    said = StatusChecked(session.now_us, key, "t1_c1_1", None, None, 0, None, 0.0)
+    assert session.give(said) != ()
+    assert session.give(said) == ()

@@ -44,13 +44,13 @@ class Player:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Learn, then try what is not known to be killed, the unknown first."""
+        """Learn, then try what is not known to be killed: the unknown, survivors, then tables."""
         self._learn(session)
         if session.testsfailed:
             pytest.exit("the tests fail without a mutant", returncode=1)
         self._find_tables(session)
         left = [m for m in self._mutants if self._results.get(m.digest) not in _DONE]
-        left.sort(key=lambda m: m.digest in self._results)
+        left.sort(key=lambda m: (m.digest in self._tables, m.digest in self._results))
         for count, mutant in enumerate(left, 1):
             self._results[mutant.digest] = self._try(session, mutant)
             if count % _SAVED_EACH == 0 or count == len(left):

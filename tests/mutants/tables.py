@@ -47,12 +47,20 @@ def tables(paths: list[str], root: Path) -> Iterator[Table]:
 
 
 def _names(path: Path) -> Iterator[tuple[str, int]]:
-    """Return the names that a file itself binds at its top, and where."""
-    for node in ast.parse(path.read_text()).body:
+    """Return the names that a file itself binds at its top, and where.
+
+    Not those which only other tables are made of: these have mutants of their own.
+    """
+    tree = ast.parse(path.read_text())
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    read = {n.id for f in functions for n in ast.walk(f) if isinstance(n, ast.Name)}
+    for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else ()
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
         for target in targets:
-            if isinstance(target, ast.Name) and target.id not in _FILLED_LATER:
+            if not isinstance(target, ast.Name) or target.id in _FILLED_LATER:
+                continue
+            if target.id in read or not target.id.startswith("_"):
                 yield target.id, node.lineno
 
 

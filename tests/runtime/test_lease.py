@@ -18,7 +18,9 @@ def _lease() -> tuple[Lease, LoopClock]:
 async def test_a_hold_is_fresh_while_the_lease_is_renewed_in_time() -> None:
     lease, clock = _lease()
     hold = lease.hold()
-    clock.stop(LEASE_S / 2)
+    clock.stop(LEASE_S / 2 - 0.1)
+    assert hold.fresh()
+    clock.stop(0.1)
     assert not hold.fresh()
     lease.confirm(clock.boot_s())
     assert hold.fresh()

@@ -82,3 +82,15 @@ async def test_a_crash_while_draining_is_counted_all_the_same(world: World) -> N
     assert len(node.observer.said("session.crashed")) == 1
     row = world.store.rows[session]
     assert (row.owner, row.claims) == (None, 1)
+
+
+@pytest.mark.case("C075")
+async def test_claims_whose_answers_were_lost_are_not_counted_against_the_session(
+    world: World,
+) -> None:
+    faults = Faults()
+    session = await world.create()
+    faults.after["claim"] = [StoreUnavailable("away") for _ in range(2 * MOST_CLAIMS)]
+    async with world.running(world.node(between=faults)):
+        await world.until(session, "completed")
+    assert faults.calls.count("give_up") >= MOST_CLAIMS
