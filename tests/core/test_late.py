@@ -2,10 +2,24 @@
 
 import pytest
 
+from app.core.events import Choice, Policy
 from app.core.faults import FaultKind
-from app.core.inputs import StatusChecked, ToolReturned, TurnPrepared, Verified
-from app.core.lifecycle import Ruling, Status, Verb, rule
-from app.core.machine import decide
+from app.core.inputs import (
+    ApprovalGiven,
+    CancelAsked,
+    Claimed,
+    ClientAnswered,
+    CloseAsked,
+    Input,
+    ResumeAsked,
+    StatusChecked,
+    Told,
+    ToolReturned,
+    TurnPrepared,
+    Verified,
+)
+from app.core.lifecycle import Phase, Ruling, Status, Verb, rule
+from app.core.machine import LEGAL, decide
 from app.core.messages import ToolMessage
 from tests.core.machine_kit import ONCE, TRACE, Machine, call
 
@@ -67,3 +81,29 @@ def test_what_a_tool_says_twice_of_a_call_is_heard_once() -> None:
     said = StatusChecked(session.now_us, key, "t1_c1_1", None, None, 0, None, 0.0)
     assert session.give(said) != ()
     assert session.give(said) == ()
+
+
+OUTSIDE = (
+    Claimed(1, "wrk_2", 2, 15_000_000),
+    Told(1, "more", 4, Policy.ENQUEUE),
+    CancelAsked(1),
+    CloseAsked(1),
+    ResumeAsked(1, None),
+    Verified(1, "t1_c1_1", happened=True, output=None, tokens=0),
+    ApprovalGiven(1, "apr_1_t1_c1_1", Choice.DENY),
+    ClientAnswered(1, "t1_c1_1", "out", None, 1, "d"),
+)
+
+
+@pytest.mark.req("LOOP-1")
+@pytest.mark.parametrize("given", OUTSIDE, ids=lambda given: type(given).__name__)
+def test_who_asks_from_outside_may_do_so_in_any_phase(given: Input) -> None:
+    sessions = [Machine(claimed=False), Machine(), Machine(), Machine(), Machine()]
+    sessions[2].answer(call("echo"))
+    sessions[3].answer(call("echo", needs_approval=True))
+    sessions[4].answer(text="done")
+    phases = [None, Phase.THINK, Phase.ACT, Phase.WAITING, Phase.DONE]
+    assert [session.state.phase for session in sessions] == phases
+    for session in sessions:
+        decide(session.state, given)
+    assert LEGAL[type(given)] == {None, *Phase}
