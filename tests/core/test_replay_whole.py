@@ -7,7 +7,7 @@ import pytest
 from app.core.events import Choice, ModelFailed, SessionForked
 from app.core.evolve import evolve
 from app.core.faults import Fault, FaultKind
-from app.core.inputs import ApprovalGiven, ClientAnswered, ToolReturned
+from app.core.inputs import ApprovalGiven, ClientAnswered, ToolFaulted, ToolReturned
 from app.core.phases.forking import Forking, forked
 from app.core.replay import replay
 from tests.core.forks import fork
@@ -65,3 +65,14 @@ def test_twice_the_shortest_wait_is_as_long_as_chance_can_make_it() -> None:
     found = replay([*before, replace(failed, body=longer)]).divergence
     assert found is not None
     assert found.seq == failed.seq
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.4, 0.999])
+def test_the_chance_in_the_wait_of_a_tool_call_is_no_divergence(jitter: float) -> None:
+    session = Machine()
+    session.answer(call("echo"))
+    effect, fault = session.owes_tool("echo"), Fault.of(FaultKind.UNAVAILABLE, "busy")
+    call_id = effect.call.call_id
+    session.give(ToolFaulted(session.now_us, effect.key, call_id, fault, 20, 2.0, jitter))
+    session.ok("echo")
+    same(session)

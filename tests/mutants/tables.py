@@ -26,9 +26,9 @@ class Table:
     faulty: object
 
     def put(self) -> None:
-        """Put it into every module of app/ that has imported the sound one."""
+        """Put it into every module that has imported the sound one."""
         name = self.mutant.name.rpartition(".")[2]
-        for module in [m for n, m in sys.modules.items() if n.startswith("app.")]:
+        for module in [m for n, m in sys.modules.items() if n.startswith(("app.", "tests."))]:
             if vars(module).get(name) is self.sound:
                 setattr(module, name, self.faulty)
 
