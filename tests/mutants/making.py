@@ -48,6 +48,7 @@ def prepare(room: Room, files: tuple[str, ...]) -> list[Mutant]:
         copied(ROOT / name, room.place / name)
     found = [mutant for path in files for mutant in _mutate(room.place, path)]
     write(room.place, found)
+    (room.place / "files.json").write_text(json.dumps(files))
     return found
 
 

@@ -73,9 +73,8 @@ class Player:
 
     def _find_tables(self, session: pytest.Session) -> None:
         """Every test may read a table, so all of them judge it."""
-        found = list(
-            tables(list(dict.fromkeys(m.path for m in self._mutants)), self._place.parents[1])
-        )
+        files = json.loads((self._place / "files.json").read_text())
+        found = list(tables(files, self._place.parents[1]))
         self._tables = {table.mutant.digest: table for table in found}
         new = [table.mutant for table in found]
         in_order = sorted(session.items, key=lambda item: self._cost_s[item.nodeid])

@@ -37,17 +37,17 @@ def tables(paths: list[str], root: Path) -> Iterator[Table]:
     """Return what can be changed in the tables of these files, as they stand below this folder."""
     for path in paths:
         module = importlib.import_module(module_of(path))
-        for name, line in _names(root / path):
-            sound = vars(module)[name]
+        for name, node in _bound(root / path):
+            sound, line = vars(module)[name], node.lineno
             for what, faulty in _changes(sound):
-                key = f"{path} {name} {what} {sound!r}"
+                key = f"{path} {what} {ast.unparse(node)}"
                 digest = hashlib.sha256(key.encode()).hexdigest()[:16]
                 mutant = Mutant(f"{module.__name__}.{name}", path, line, f"{name}: {what}", digest)
                 yield Table(mutant, sound, faulty)
 
 
-def _names(path: Path) -> Iterator[tuple[str, int]]:
-    """Return the names that a file itself binds at its top, and where.
+def _bound(path: Path) -> Iterator[tuple[str, ast.stmt]]:
+    """Return the names that a file itself binds at its top, and how.
 
     Not those which only other tables are made of: these have mutants of their own.
     """
@@ -61,7 +61,7 @@ def _names(path: Path) -> Iterator[tuple[str, int]]:
             if not isinstance(target, ast.Name) or target.id in _FILLED_LATER:
                 continue
             if target.id in read or not target.id.startswith("_"):
-                yield target.id, node.lineno
+                yield target.id, node
 
 
 def _changes(value: object) -> Iterator[tuple[str, object]]:
