@@ -43,6 +43,15 @@ def test_neighbouring_user_messages_become_one() -> None:
     assert len(assemble(session.state, Purpose.STEP)) == 1
 
 
+def test_only_notes_together_are_a_note() -> None:
+    """Who asks for what the user said last must not be shown a note, nor miss what was said."""
+    said, noted = UserMessage("said", 4), UserMessage("noted", 5, note=True)
+    for pair, note in (((said, noted), False), ((noted, said), False), ((noted, noted), True)):
+        state = replace(Machine().state, history=pair)
+        (only,) = assemble(state, Purpose.STEP)
+        assert only == UserMessage(f"{pair[0].text}\n\n{pair[1].text}", only.tokens, note=note)
+
+
 def test_the_closing_request_ends_with_its_note_and_costs_no_tools() -> None:
     session = Machine(Limits(max_steps=1))
     session.step_ok(call("echo"))
@@ -145,3 +154,11 @@ def test_at_no_budget_a_call_is_parted_from_its_result(budget: int) -> None:
         assert len(session.ends()) == turn
         session.tell(f"turn {turn}")
         session.prepare()
+
+
+def test_a_fact_that_just_fits_is_whole_and_a_digest_of_facts_alone_begins_with_them() -> None:
+    session = Machine()
+    session.step_ok(call("echo"), output="x" * 400)
+    fact = fact_of(session.state.actions[0])
+    assert fact.text == "echo: " + "x" * 400
+    assert digest((fact,), " ") == f"Confirmed so far:\n- {fact.text}"

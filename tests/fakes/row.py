@@ -86,6 +86,8 @@ def row_of(row: Row, now_us: int, *, alive: bool) -> SessionRow:
         waking=row.due(now_us, timers=False),
         updated_at_us=row.updated_at_us,
         view=row.view,
+        timer_at_us=row.timer_us,
+        claims=row.claims,
     )
 
 
