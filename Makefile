@@ -7,6 +7,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST_ARGS ?=
 
+# Without its .pyc files each of the processes that the tests start would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-fast simulate chaos histories soak mutants check format openapi migrate bench requirements lock upgrade audit docs diagram clean
 
@@ -30,14 +33,15 @@ $(STAMP): pyproject.toml requirements.lock
 run: setup ## run the whole service here: embedded Postgres and Valkey, API and worker (data in .surefoot/)
 	$(BIN)/surefoot dev
 
+# WORKERS says in how many processes at once; what measures time runs after them, alone (tests/suite.py).
 test: setup ## run every test, with coverage (100 % on app/core, 90 % overall) and the record for `make requirements`
 	$(BIN)/python -m coverage erase
-	$(BIN)/pytest --cov --cov-report= $(PYTEST_ARGS)
+	$(BIN)/python -m tests.suite --cov --cov-report= $(PYTEST_ARGS)
 	$(BIN)/coverage report --fail-under=90
 	@if [ -d app/core ]; then $(BIN)/coverage report --include='app/core/*' --fail-under=100; fi
 
 test-fast: setup ## run the tests that are not marked slow, without coverage
-	$(BIN)/pytest -m 'not slow' $(PYTEST_ARGS)
+	$(BIN)/python -m tests.suite -m 'not slow' $(PYTEST_ARGS)
 
 # SEEDS=1000 FROM=0 bound it; SEED=1234 plays one run and prints its trace, PLANT=name one with a planted fault.
 simulate: setup ## play 100,000 runs of the deterministic simulation, or one: make simulate SEED=1234

@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-pytest_plugins = ["pytester", "tests.requirements_plugin", "tests.servers"]
+pytest_plugins = ["pytester", "tests.halves", "tests.requirements_plugin", "tests.servers"]
 
 # Machines that run these tests are shared: how long one example took says nothing of the code.
 settings.register_profile("surefoot", deadline=None)

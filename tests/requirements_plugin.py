@@ -4,9 +4,11 @@ A test names what it proves: `@pytest.mark.req("LOOP-3")` for lines of docs/requ
 `@pytest.mark.case("C042")` for lines of tests/data/cases.jsonl. An id that is in neither stops the
 collection. Each run adds its outcomes to `.requirements/results.json`, which `make requirements`
 reads; a run of a part of the suite replaces only what it ran.
+
+Where several processes run the tests, only the one that started them writes: it hears of every
+outcome, and is told by each what was collected.
 """
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -45,28 +47,30 @@ class Recorder:
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._partial = self._partial or bool(items)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        report = yield
-        self._note(item.nodeid, report)
-        return report
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """The worst phase counts: a test whose teardown fails has not passed."""
+        before = self._outcomes.get(report.nodeid)
+        if report.failed or before == "failed":
+            self._outcomes[report.nodeid] = "failed"
+        elif report.skipped or before == "skipped":
+            self._outcomes[report.nodeid] = "skipped"
+        else:
+            self._outcomes[report.nodeid] = "passed"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """One of several processes has ended; one that broke off tells nothing."""
+        told = getattr(node, "workeroutput", {})
+        self._collected.update(told.get("collected", {}))
+        self._partial = self._partial or told.get("partial", False)
 
     def pytest_sessionfinish(self) -> None:
-        if not self._config.option.collectonly:
+        if hasattr(self._config, "workerinput"):
+            told = {"collected": self._collected, "partial": self._partial}
+            self._config.workeroutput.update(told)  # type: ignore[attr-defined]
+        elif not self._config.option.collectonly:
             root = self._config.rootpath
             trace.save(self._merged(trace.load(root)), root)
-
-    def _note(self, nodeid: str, report: pytest.TestReport) -> None:
-        """The worst phase counts: a test whose teardown fails has not passed."""
-        before = self._outcomes.get(nodeid)
-        if report.failed or before == "failed":
-            self._outcomes[nodeid] = "failed"
-        elif report.skipped or before == "skipped":
-            self._outcomes[nodeid] = "skipped"
-        else:
-            self._outcomes[nodeid] = "passed"
 
     def _merged(self, earlier: trace.Results) -> trace.Results:
         files = {nodeid.partition("::")[0] for nodeid in self._collected}

@@ -5,9 +5,12 @@ from collections.abc import Awaitable, Callable
 
 
 async def until(
-    condition: Callable[[], bool | Awaitable[bool]], *, timeout_s: float = 10.0, what: str = ""
+    condition: Callable[[], bool | Awaitable[bool]], *, timeout_s: float = 60.0, what: str = ""
 ) -> None:
-    """Return as soon as the condition (plain or async) holds; TimeoutError names it otherwise."""
+    """Return as soon as the condition (plain or async) holds; TimeoutError names it otherwise.
+
+    The time is long since it costs nothing: only a test that fails waits for all of it.
+    """
     try:
         async with asyncio.timeout(timeout_s):
             # What happens in another process or a server sets no event here.

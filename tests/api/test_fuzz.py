@@ -17,6 +17,8 @@ from app.api.app import create_app
 from tests.api.conftest import create
 from tests.fakes.api_world import World
 
+pytestmark = pytest.mark.alone
+
 WORLD = World()
 APP = create_app(WORLD.services)
 schema = schemathesis.openapi.from_asgi("/openapi.json", APP)

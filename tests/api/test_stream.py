@@ -136,7 +136,7 @@ async def test_signs_of_life_are_comments() -> None:
     world = World(ping_s=0.05)
     async with world.running(), served(world) as (url, _):
         session_id = await _session(url)
-        async with asyncio.timeout(5), reading(_stream(url, session_id)) as reader:
+        async with asyncio.timeout(20), reading(_stream(url, session_id)) as reader:
             seen = []
             async for message in reader.messages():
                 seen.append(message)
@@ -165,7 +165,7 @@ async def test_a_stream_that_cannot_begin_is_a_problem(base: Base) -> None:
 async def test_a_stream_that_breaks_says_so(base: Base) -> None:
     url, world = base
     session_id = await _session(url)
-    async with asyncio.timeout(5), reading(_stream(url, session_id)) as reader:
+    async with asyncio.timeout(20), reading(_stream(url, session_id)) as reader:
         await until(lambda: world.hub.followed(session_id))
         messages = reader.messages()
         while (await anext(messages)).event != "turn.started":
@@ -254,7 +254,7 @@ async def test_open_streams_do_not_block_the_end(world: World) -> None:
                 text = "".join([part async for part in response.aiter_text()])
             return [line for line in text.split("\n") if line.startswith("id: ")]
 
-        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             readers = [group.create_task(read()) for _ in range(20)]
             await until(lambda: len(world.hub.queues.get(session_id, [])) == 20)
             world.draining.set()

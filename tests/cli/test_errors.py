@@ -38,14 +38,17 @@ def test_wrong_usage_is_exit_2() -> None:
     assert surefoot_process("dance").returncode == 2
 
 
+@pytest.mark.alone
 def test_help_names_the_exit_codes_and_is_quick() -> None:
-    began = time.monotonic()
-    ran = surefoot_process("run", "--help")
-    took = time.monotonic() - began
-    assert "6 waiting for a person" in " ".join(ran.stdout.split())
-    assert ran.returncode == 0
+    took: list[float] = []
+    for _ in range(3):
+        began = time.monotonic()
+        ran = surefoot_process("run", "--help")
+        took.append(time.monotonic() - began)
+        assert "6 waiting for a person" in " ".join(ran.stdout.split())
+        assert ran.returncode == 0
     # Some 0.25 s alone; the room is for a machine that does other things.
-    assert took < 2.0
+    assert min(took) < 2.0
 
 
 def test_help_does_not_load_the_service() -> None:

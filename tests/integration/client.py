@@ -32,7 +32,9 @@ class Client:
     def __init__(self, url: str) -> None:
         """Connect when first asked."""
         self.url = url
-        self.http = httpx2.AsyncClient(base_url=url, timeout=30, verify=_NO_TLS)
+        # Well before the service closes an idle connection, or a request may meet the closing.
+        limits = httpx2.Limits(max_connections=100, keepalive_expiry=1.0)
+        self.http = httpx2.AsyncClient(base_url=url, timeout=60, verify=_NO_TLS, limits=limits)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -72,11 +74,11 @@ class Client:
         """Return a session's status."""
         return str((await self.session(session_id))["status"])
 
-    async def settled(self, session_id: str, *, timeout_s: float = 30.0) -> Json:
+    async def settled(self, session_id: str, *, timeout_s: float = 60.0) -> Json:
         """Return a session once its turn has ended or waits for somebody."""
         return await self.reached(session_id, *SETTLED, timeout_s=timeout_s)
 
-    async def reached(self, session_id: str, *statuses: str, timeout_s: float = 30.0) -> Json:
+    async def reached(self, session_id: str, *statuses: str, timeout_s: float = 60.0) -> Json:
         """Return a session once it has one of these statuses."""
         found: Json = {}
 

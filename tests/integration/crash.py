@@ -157,10 +157,10 @@ class _Run:
         where, _, tool = self._case.point.partition(":")
         if where in {"sent", "done"}:
             held = self._tools.hold_before if where == "sent" else self._tools.hold_after
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await held(tool).reached()
             owner.freeze()
-        await until(lambda: owner.frozen, timeout_s=20, what=f"stopped at {self._case.point}")
+        await until(lambda: owner.frozen, timeout_s=60, what=f"stopped at {self._case.point}")
 
     async def _go_on(self, api: Process, owner: Process, session_id: str) -> Client:
         """Kill both processes and let another one continue; return its client."""

@@ -58,7 +58,7 @@ async def run(stacks: Stacks, case: Case) -> Outcome:
         reader = Reader(session_id, lambda: [api.url])
         async with asyncio.TaskGroup() as group:
             group.create_task(reader.run(timeout_s=90))
-            await until(lambda: stopped.frozen, timeout_s=20, what=f"stopped at {point}")
+            await until(lambda: stopped.frozen, timeout_s=60, what=f"stopped at {point}")
             second = await stack.start("worker")
             session = await client.settled(session_id)
             second.terminate()

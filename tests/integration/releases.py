@@ -114,7 +114,7 @@ class Upgrade:
     async def asked_again(self, times: int) -> None:
         """Return when the older API was asked this often more whether it is ready."""
         seen = len(self.ready)
-        await until(lambda: len(self.ready) >= seen + times, timeout_s=30, what="it was asked")
+        await until(lambda: len(self.ready) >= seen + times, timeout_s=60, what="it was asked")
 
 
 def _claimed(event: Json) -> bool:

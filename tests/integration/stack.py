@@ -13,13 +13,14 @@ taken out, or where the test says that it broke something itself (`stack.sound =
 """
 
 import base64
+import itertools
 import os
 import random
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -49,6 +50,9 @@ START_S = 60.0
 _KEY = base64.b64encode(bytes(range(32))).decode()
 _PORTS = range(20_000, 32_000)
 """Below those which the system gives to outgoing connections."""
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+"""This process of the tests, and how many there are at once."""
 _BAD = (
     "Traceback",
     "Failed to detach",
@@ -187,7 +191,7 @@ class Stack:
             )
             return not rows
 
-        await until(over, timeout_s=20, what="the lease is over")
+        await until(over, timeout_s=60, what="the lease is over")
 
     async def workers(self) -> set[str]:
         return {row["id"] for row in await self.rows("select id from workers")}
@@ -276,10 +280,20 @@ def _environment(dsn: str, redis_url: str, model: str | None, lease_s: float) ->
     }
 
 
+def _ports() -> Iterator[int]:
+    """This process's part of the ports, none twice before all were given."""
+    mine = _PORTS[int(_WORKER) % _WORKERS :: _WORKERS]
+    start = random.SystemRandom().randrange(len(mine))  # other runs may be on this machine
+    return itertools.cycle((*mine[start:], *mine[:start]))
+
+
+_NEXT_PORTS = _ports()
+
+
 def free_port() -> int:
     """Return a port that nobody uses now, and that no outgoing connection will be given."""
     while True:
-        port = random.choice(_PORTS)
+        port = next(_NEXT_PORTS)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

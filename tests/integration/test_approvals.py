@@ -140,7 +140,7 @@ async def test_of_many_who_decide_at_once_one_wins(stacks: Stacks) -> None:
 async def test_an_action_that_may_have_happened_is_put_to_a_person(stacks: Stacks) -> None:
     """After an unknown outcome the same action is made again only when somebody allows it."""
     again = [call("pay", amount=5), call("pay", call_id="c9", amount=5), text("done")]
-    async with people(stacks, again, pay={"timeout_s": 0.5}) as scene:
+    async with people(stacks, again, pay={"timeout_s": 2.0}) as scene:
         hold = scene.tools.hold_after("pay")
         session, approval = await _asked(scene)
         assert scene.paid() == [5]
@@ -230,7 +230,7 @@ async def test_who_prefers_to_wait_is_answered_when_the_session_waits(stacks: St
         api = scene.stack.client(await scene.stack.start("api"))
         for client in (scene.client, api):
             for task, kind in (("pay", "approval"), ("ask", "client_tools")):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     response = await client.http.post(
                         "/v1/sessions", json={"task": task}, headers={"Prefer": "wait=60"}
                     )

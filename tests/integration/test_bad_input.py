@@ -14,7 +14,7 @@ from tests.scripted.answers import Answer, text
 from tests.scripted.history import Body
 from tests.scripted.http import Request, Server, response
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
 
 HEALTH_S = 0.2
 TASK = b'{"task": "hello'

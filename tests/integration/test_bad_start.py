@@ -36,7 +36,7 @@ async def start(*command: str, **settings: str) -> asyncio.subprocess.Process:
 
 async def said(process: asyncio.subprocess.Process) -> str:
     """Return what a process wrote until its end, which is one of wrong settings."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         out, _ = await process.communicate()
     text = out.decode()
     assert process.returncode == 2, text
@@ -78,7 +78,7 @@ async def test_a_process_that_waits_for_its_schema_ends_when_told_to(role: str) 
         "serve", "--role", role, **NOWHERE, ENCRYPTION_KEYS=KEYS, PORT=port, DRAIN_S="1"
     )
     assert process.stdout is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         async for line in process.stdout:
             if b"schema.awaited" in line:
                 assert b"cannot be reached" in line

@@ -21,7 +21,7 @@ from tests.scripted.model import ScriptedModel
 from tests.scripted.tools import ScriptedTools
 from tests.waiting import until
 
-SETTLES_S = 2.0
+SETTLES_S = 10.0
 TRIES = 100
 
 
@@ -48,8 +48,8 @@ class Holds:
 
     async def reached(self, task: str) -> Hold:
         """Return the hold of a session once its answer waits at it."""
-        await until(lambda: task in self.by_task, timeout_s=20)
-        async with asyncio.timeout(20):
+        await until(lambda: task in self.by_task, timeout_s=60)
+        async with asyncio.timeout(60):
             await self.by_task[task].reached()
         return self.by_task[task]
 
@@ -90,7 +90,7 @@ async def _stream(scene: Scene, session_id: str) -> None:
 
 
 async def _tool(scene: Scene, _session_id: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await scene.tools.called()
 
 
@@ -106,7 +106,7 @@ async def _event(scene: Scene, session_id: str, kind: str) -> None:
     async def there() -> bool:
         return kind in seen(await scene.client.events(session_id))
 
-    await until(there, timeout_s=20, what=kind)
+    await until(there, timeout_s=60, what=kind)
 
 
 @pytest.mark.case("C071")
@@ -195,16 +195,19 @@ async def test_cancel_against_the_answer(stacks: Stacks) -> None:
     async with serving(stacks) as scene:
         chance = random.Random(7)
         endings = Counter[str]()
+        aim = 0
         for number in range(TRIES):
             kind = "text" if number % 2 else "model"
-            endings[await _race(scene, f"{kind} {number}", chance)] += 1
+            ending = await _race(scene, f"{kind} {number}", aim + chance.randrange(-40, 40))
+            endings[ending] += 1
+            # What has won by far gives the other a start: how far is for the machine to say.
+            aim += 10 if ending == "completed" else -10
         assert set(endings) == {"completed", "cancelled"}, endings
 
 
-async def _race(scene: Scene, task: str, chance: random.Random) -> str:
+async def _race(scene: Scene, task: str, lead: int) -> str:
     session_id = await scene.client.create(task)
     hold = await scene.holds.reached(task)
-    lead = chance.randrange(-40, 40)
 
     async def answer() -> None:
         await _turns(lead)

@@ -47,7 +47,7 @@ async def test_a_result_may_come_while_the_siblings_still_run(stacks: Stacks) ->
         async def begun() -> bool:
             return seen(await scene.client.events(session)).count("tool.intended") == 2
 
-        await until(begun, timeout_s=20)
+        await until(begun, timeout_s=60)
         path = f"/v1/sessions/{session}/tool_results"
         await scene.client.post(path, {"call_id": "t1_c1_2", "output": 1}, expect=409)
         await scene.client.post(path, {"call_id": "t1_c9_9", "output": 1}, expect=409)
@@ -105,7 +105,7 @@ async def test_approval_comes_before_the_caller_is_asked(stacks: Stacks) -> None
         path = f"/v1/sessions/{session}/tool_results"
         await scene.client.post(path, {"call_id": "t1_c1_1", "output": 1}, expect=409)
         await scene.decide(approval["id"], "approve")
-        await until(lambda: _client_tools(scene.client, session), timeout_s=20)
+        await until(lambda: _client_tools(scene.client, session), timeout_s=60)
         await scene.client.post(path, {"call_id": "t1_c1_1", "output": 1}, expect=202)
         await scene.client.reached(session, "completed")
 

@@ -68,7 +68,7 @@ async def scene(stacks: Stacks, on_disconnect: str | None) -> AsyncIterator[Scen
         await clients[0].register(*(spec for spec in tools.specs() if spec["name"] == "slow"))
         fields = {} if on_disconnect is None else {"on_disconnect": on_disconnect}
         session_id = await clients[0].create("go", **fields)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await tools.called()
         yield Scene(stack, apis, clients, session_id, hold)
 

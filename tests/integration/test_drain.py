@@ -23,6 +23,8 @@ from tests.scripted.model import ScriptedModel
 from tests.scripted.tools import ScriptedTools
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 TAKEOVER_S = 2.0
 NOTHING_S = 2.0
 """How long a drain with nothing in flight may take; on an idle machine it takes 0.2 s."""
@@ -49,7 +51,7 @@ class Scene:
         async def claimed() -> bool:
             return await self.stack.epoch(self.session_id) > 1
 
-        await until(claimed, timeout_s=30, what="the heir has claimed it")
+        await until(claimed, timeout_s=60, what="the heir has claimed it")
         return time.monotonic()
 
 
@@ -108,7 +110,7 @@ async def test_what_outlasts_the_drain_is_asked_again_by_another_at_once(
         def asked_again() -> bool:
             return (it.model.count if what == "model" else len(it.tools.received)) == 2
 
-        await until(asked_again, timeout_s=20)
+        await until(asked_again, timeout_s=60)
         it.hold.release()
         session = await it.client.settled(it.session_id)
         assert session["status"] == "completed"

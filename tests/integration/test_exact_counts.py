@@ -103,6 +103,7 @@ async def cost_of(stacks: Stacks, script: str, task: str) -> Cost:
         for name in BY_THE_CLOCK:
             statements.pop(name, None)
         commands = Counter(" ".join(w[:2]).partition(session_id)[0] for w in redis.commands)
+        commands.pop("PING", None)  # an idle connection is tried before its use, by the clock
         spans = Counter(span.name.split()[0] for span in collector.spans())
     return Cost(statements, commands, spans)
 
@@ -150,6 +151,7 @@ EXPECTED = {
 COMMITS = {"shop": 5, "five_plus_four": 8}
 
 
+@pytest.mark.alone
 @pytest.mark.req("STATE-1", "OBS-1")
 @pytest.mark.parametrize("script", ["shop", "five_plus_four"])
 async def test_a_session_costs_exactly_this(stacks: Stacks, script: str) -> None:

@@ -160,7 +160,7 @@ async def test_a_session_that_was_taken_over_says_who_lost_it_and_what_is_in_dou
         async def in_doubt() -> bool:
             return bool((await why(client, session_id))[1]["uncertain"])
 
-        await until(in_doubt, timeout_s=30)
+        await until(in_doubt, timeout_s=60)
         await client.reached(session_id, "waiting", timeout_s=60)
         told, shown = await why(client, session_id)
         assert f"Worker {second.worker} took it over" in told

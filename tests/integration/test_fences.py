@@ -85,7 +85,7 @@ async def stopped_with_an_answer(stacks: Stacks, without: Iterable[str] = ()) ->
     """
     script = Script(second_waits=True)
     async with running(stacks, script, "append:2:before", without=without) as scene:
-        await until(lambda: scene.worker.frozen, timeout_s=20)
+        await until(lambda: scene.worker.frozen, timeout_s=60)
         one = {"SUREFOOT_WORKER_SLOTS": "1"}
         await scene.stack.start("worker", env=one)
         await scene.model.asked(2)
@@ -136,7 +136,7 @@ async def late_message(stacks: Stacks, without: Iterable[str] = ()) -> bool:
     """Send a message while the owner is about to end the turn; return whether it is answered."""
     script = Script(second_waits=False)
     async with running(stacks, script, "append:6:before", without=without) as scene:
-        await until(lambda: scene.worker.frozen, timeout_s=20)
+        await until(lambda: scene.worker.frozen, timeout_s=60)
         path = f"/v1/sessions/{scene.session_id}/messages"
         body = {"text": "thanks", "when_busy": "enqueue"}
         assert (await scene.client.post(path, body, expect=202))["receipt"] == "enqueued"

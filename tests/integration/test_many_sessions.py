@@ -15,6 +15,8 @@ from tests.scripted.model import ScriptedModel
 from tests.scripted.tools import ScriptedTools
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 POOL = 10
 STATES = """
 select coalesce(state, '') as state, count(*) as n from pg_stat_activity

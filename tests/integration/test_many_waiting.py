@@ -34,7 +34,7 @@ async def _held(process: Process) -> int:
     """Return how many bytes Python has allocated in a process, as it tells when it is asked."""
     before = process.text().count("traced.bytes")
     process.signal(10)  # SIGUSR1
-    await until(lambda: process.text().count("traced.bytes") > before, timeout_s=20)
+    await until(lambda: process.text().count("traced.bytes") > before, timeout_s=60)
     return int(re.findall(r"traced.bytes (\d+)", process.text())[-1])
 
 
@@ -75,6 +75,7 @@ async def _count(stack: Stack, statement: str, wanted: int) -> None:
     await until(so, timeout_s=90, what=f"{statement}: {wanted}")
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.req("OPS-4", "API-1")
@@ -114,4 +115,4 @@ async def _settles(port: int) -> None:
             shown = (await client.get("/metrics")).text
         return re.search(r"^surefoot_sessions_owned 0(\.0)?$", shown, re.MULTILINE) is not None
 
-    await until(nothing, timeout_s=30, what="it owns none")
+    await until(nothing, timeout_s=60, what="it owns none")

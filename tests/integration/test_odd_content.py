@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RESULTS: dict[str, bytes] = {}
 """What the tool `raw` returns, by name."""
-HEALTH_S = 0.2
+HEALTH_S = 0.5
 
 
 def _raw(request: Request) -> list[bytes]:
@@ -174,6 +174,7 @@ async def test_special_tokens_are_text(ground: Ground) -> None:
     assert words in results_so_far(run.requests[1])[0]
 
 
+@pytest.mark.alone
 @pytest.mark.req("CTX-1", "TOOL-12")
 @pytest.mark.case("C149", "C097")
 @pytest.mark.parametrize("what", ["a", "_", "base64", "text"])

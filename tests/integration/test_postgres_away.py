@@ -40,10 +40,14 @@ async def own(
     return replace(stacks, databases=databases_of_own, folder=tmp_path)
 
 
-async def away(postgres: PostgresHandle, seconds: float) -> None:
-    """Take Postgres away for so long. What is waited for is the time itself."""
+async def away(
+    postgres: PostgresHandle, seconds: float, looked: asyncio.Event | None = None
+) -> None:
+    """Take Postgres away for so long, and until somebody has looked at what it is like without."""
     await postgres.stop()
     await asyncio.sleep(seconds)
+    if looked is not None:
+        await looked.wait()
     await postgres.start()
 
 
@@ -76,21 +80,26 @@ async def test_a_restart_in_mid_run_repeats_nothing(
         async with asyncio.TaskGroup() as group:
             group.create_task(reader.run())
             await until(lambda: len(reader.durable) > 20)
-            outage = group.create_task(away(postgres, seconds))
+            looked = asyncio.Event()
+            outage = group.create_task(away(postgres, seconds, looked))
             await until(lambda: not postgres.running)
             plan.holds[4].release()
             acts.release()
             async with Redis.from_url(own.redis_url) as redis:  # readers must look into the journal
                 await redis.client_kill_filter(_type="pubsub")
             await _answers_with_a_problem(client.http, thinking)
-            await outage
+            await _over(outage, looked)
             for session_id in (thinking, acting):
                 assert (await client.settled(session_id))["status"] == "completed"
         await _is_whole(reader, client)
         assert plan.asked == {(t, n): 1 for t in ("thinking", "acting") for n in range(7)}
-        assert sorted(tools.deliveries.values()) == [1] * 4
-        assert len(tools.effects) == 2
+        assert (sorted(tools.deliveries.values()), len(tools.effects)) == ([1] * 4, 2)
         assert process.alive
+
+
+async def _over(outage: asyncio.Task[None], looked: asyncio.Event) -> None:
+    looked.set()
+    await outage
 
 
 async def _is_whole(reader: Reader, client: Client) -> None:
@@ -162,7 +171,7 @@ async def test_postgres_goes_for_three_seconds_in_the_middle_of_a_recovery(
         await until(lambda: sum(plan.asked[f"run {n}", 2] for n in range(10)) == 10)
         first.kill()
         second = await stack.start("worker")
-        await until(lambda: plan.asked.total() > 30, timeout_s=20)
+        await until(lambda: plan.asked.total() > 30, timeout_s=60)
         async with asyncio.TaskGroup() as group:
             group.create_task(away(postgres, 3))
             await until(lambda: not postgres.running)

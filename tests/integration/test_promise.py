@@ -47,7 +47,7 @@ async def test_shop_price(stacks: Stacks) -> None:
         client = stack.client(api)
         began = time.monotonic()
         session_id = await client.create(SHOP)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
         reader = Reader(session_id, lambda: [other.url])
         await reader.run()
         session = await client.session(session_id)

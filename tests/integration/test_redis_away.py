@@ -92,7 +92,7 @@ async def _is_used_again(stack: Stack, client: Client, valkey: ValkeyHandle) -> 
         await is_whole(reader, client)
         return any(frame.type == "delta" for frame in reader.frames)
 
-    await until(deltas_come, timeout_s=30, what="deltas pass between processes again")
+    await until(deltas_come, timeout_s=60, what="deltas pass between processes again")
     async with Redis.from_url(valkey.url) as redis:
         assert await redis.keys("surefoot:hot:*")
     assert (await client.get("/readyz"))["redis"] is True
@@ -155,7 +155,7 @@ async def test_evicted_states_are_rebuilt_and_the_policy_is_told(
             for session_id in ids:
                 raised = {"limits": {"max_steps": 6}}
                 await client.post(f"/v1/sessions/{session_id}/resume", raised, expect=202)
-            await until(lambda: _are_in_turn(client, ids, 2), timeout_s=30)
+            await until(lambda: _are_in_turn(client, ids, 2), timeout_s=60)
             resumed = [b for b in model.bodies[before:] if "tools" in b]
             assert len(resumed) == 50
             for body in resumed:

@@ -88,7 +88,7 @@ async def test_what_cannot_be_resumed(stacks: Stacks) -> None:
         assert await client.status(queued) == "queued"
         assert await _resume(client, queued) == 409
         await stack.start("worker")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await tools.called()
         assert await client.status(queued) == "running"
         assert await _resume(client, queued) == 409
@@ -136,7 +136,7 @@ async def test_what_was_done_before_the_wait_is_not_done_again(stacks: Stacks) -
 
 
 async def _echo_is_done(client: Client, session_id: str, hold: Hold) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await hold.reached()
 
     async def done() -> bool:
@@ -161,7 +161,7 @@ async def test_a_message_after_a_cut_tool_is_accepted(stacks: Stacks, *, killed:
         owner = await stack.start("worker")
         await client.register(*(s for s in tools.specs() if s["name"] == "create_reminder"))
         session_id = await client.create("go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await tools.called()
         if killed:
             owner.kill()

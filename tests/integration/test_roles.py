@@ -39,8 +39,8 @@ async def test_two_and_two_and_one_of_each_leaves(stacks: Stacks) -> None:
         async with asyncio.TaskGroup() as group:
             for reader in readers:
                 group.create_task(reader.run())
-            await until(both_are_full, timeout_s=30, what="both workers have half of them")
-            await until(lambda: plan.asked.total() == 3 * SESSIONS, timeout_s=30)
+            await until(both_are_full, timeout_s=60, what="both workers have half of them")
+            await until(lambda: plan.asked.total() == 3 * SESSIONS, timeout_s=60)
             workers[0].terminate()
             apis[0].terminate()
             assert await workers[0].wait() == 0

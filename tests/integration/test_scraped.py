@@ -23,7 +23,7 @@ async def test_the_gauges_of_a_process_that_works(stacks: Stacks) -> None:
         hold = tools.hold_before("slow")
         await client.register(*(spec for spec in tools.specs() if spec["name"] == "slow"))
         session_id = await client.create("go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await tools.called()
         told = (await client.http.get("/metrics")).text.splitlines()
         assert "surefoot_redis_up 1.0" in told

@@ -18,6 +18,8 @@ from tests.scripted.model import ScriptedModel
 from tests.scripted.tools import ScriptedTools
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 SCRIPT = by_text({"go": [SLOW, text("done")], "hello": [text("hi")]})
 DRAIN_S = 3.0
 MARGIN_S = 2.0
@@ -58,7 +60,7 @@ async def running(stacks: Stacks, *, lease_s: float = LEASE_S) -> AsyncIterator[
         client = stack.client(api)
         await client.register(*(spec for spec in tools.specs() if spec["name"] == "slow"))
         session_id = await client.create("go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await tools.called()
         yield Scene(stack, api, owner, client, session_id, tools, hold)
 
@@ -72,7 +74,7 @@ async def test_a_killed_owner_is_replaced_within_its_lease(stacks: Stacks) -> No
         scene.owner.kill()
         path = f"/v1/sessions/{scene.session_id}/resume"
         assert (await scene.client.http.post(path)).status_code == 409
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await scene.tools.called(2)
         scene.hold.release()
         session = await scene.client.settled(scene.session_id)
@@ -95,7 +97,7 @@ async def test_a_drained_owner_hands_over_at_once(stacks: Stacks) -> None:
         assert "turn.ended" not in seen(await scene.client.events(scene.session_id))
         await scene.stack.start("worker")
         ready = time.time()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await scene.tools.called(2)
         scene.hold.release()
         session = await scene.client.settled(scene.session_id)

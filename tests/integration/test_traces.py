@@ -182,6 +182,7 @@ async def refusing() -> AsyncIterator[str]:
     yield f"http://127.0.0.1:{port}"
 
 
+@pytest.mark.alone
 @pytest.mark.req("OBS-1", "OPS-4", "OBS-2")
 @pytest.mark.case("C141", "C142")
 @pytest.mark.parametrize("collector", [refusing, black_hole])
@@ -201,7 +202,7 @@ async def test_a_dead_collector_costs_nothing(stacks: Stacks, collector: Any) ->
             exported = await _fastest(client)
             # Waiting for this collector once would take a second or more; how close to a tenth
             # it comes is for `make bench` on a quiet machine.
-            assert exported < plain * 1.1 + 0.3
+            assert exported < plain * 1.1 + 0.7
             dropped = (await client.http.get("/metrics")).text
             assert _total(dropped, "surefoot_spans_dropped_total") > 0
             began = time.monotonic()

@@ -70,7 +70,7 @@ async def delivered(client: Client, hook: Json, count: int = 1) -> list[Json]:
     async def all_there() -> bool:
         return len(await deliveries(client, hook, "delivered")) == count
 
-    await until(all_there, timeout_s=30, what="delivered")
+    await until(all_there, timeout_s=60, what="delivered")
     return await deliveries(client, hook)
 
 
@@ -103,7 +103,7 @@ async def test_a_worker_killed_between_send_and_bookkeeping(stacks: Stacks) -> N
         worker = await stack.start("worker")
         hook = await register(client, hooked)
         session_id = await client.create("how much?")
-        await until(lambda: len(hooked.ids) == 1, timeout_s=30, what="the first attempt")
+        await until(lambda: len(hooked.ids) == 1, timeout_s=60, what="the first attempt")
         worker.kill()
         assert await client.status(session_id) == "completed"
         hooked.go.set()
@@ -121,7 +121,7 @@ async def test_retried_until_up_whatever_happens_to_the_queue(stacks: Stacks) ->
         client = stack.client(await stack.start("all"))
         hook = await register(client, hooked)
         await client.settled(await client.create("how much?"))
-        await until(lambda: bool(hooked.ids), timeout_s=30, what="the first attempt")
+        await until(lambda: bool(hooked.ids), timeout_s=60, what="the first attempt")
         await stack.rows("truncate pgqueuer, pgqueuer_log")
         hooked.status = 200
         [shown] = await delivered(client, hook)
@@ -143,7 +143,7 @@ async def test_a_dead_letter_is_listed_and_sent_again(stacks: Stacks) -> None:
         async def dead() -> bool:
             return bool(await deliveries(client, hook, "dead"))
 
-        await until(dead, timeout_s=30, what="a dead letter")
+        await until(dead, timeout_s=60, what="a dead letter")
         [shown] = await deliveries(client, hook, "dead")
         assert (shown["attempts"], shown["next_at"]) == (10, None)
         assert shown["last_error"] == "The endpoint answered with HTTP 500."
@@ -178,7 +178,7 @@ async def test_an_endpoint_that_is_gone_is_disabled(stacks: Stacks) -> None:
         async def disabled() -> bool:
             return {"enabled": False}.items() <= (await client.get(path)).items()
 
-        await until(disabled, timeout_s=30, what="disabled")
+        await until(disabled, timeout_s=60, what="disabled")
         assert (await client.get(path))["disabled_reason"] == "gone"
         await client.settled(await client.create("how much?"))
         assert [d["status"] for d in await deliveries(client, hook)] == ["dead"]
@@ -197,7 +197,7 @@ async def test_a_redirect_inside_is_not_followed_and_the_run_not_touched(stacks:
         hook = await register(client, Endpoint(server))
         session = await client.settled(await client.create("how much?"))
         assert session["status"] == "completed"
-        await until(lambda: bool(server.seen), timeout_s=30, what="the first attempt")
+        await until(lambda: bool(server.seen), timeout_s=60, what="the first attempt")
 
         async def told() -> bool:
             return [found["last_status"] for found in await deliveries(client, hook)] == [307]
@@ -224,7 +224,7 @@ async def test_an_endpoint_is_told_of_the_turn_that_a_fork_ends(stacks: Stacks) 
         await client.post(path, {"at_seq": len(events)}, expect=201)
         made = await client.post(path, {"at_seq": asked, "task": "how much?"}, expect=201)
         await client.reached(made["id"], "completed")
-        await until(lambda: len(hooked.ids) == 2, timeout_s=30, what="told")
+        await until(lambda: len(hooked.ids) == 2, timeout_s=60, what="told")
         told = [json.loads(seen.body)["data"] for seen in hooked.server.seen]
         assert {t["session_id"] for t in told} == {made["id"]}
         ended = Counter((t["turn"], t["event"]["status"]) for t in told)

@@ -81,7 +81,7 @@ async def test_comments_do_not_keep_an_attempt_alive() -> None:
     endless = stream(*(item for item, _ in zip(Endless(), range(2000), strict=False)))
     failure = await refusal(endless, asked=request(deadline_s=0.3))
     assert failure.fault.kind is FaultKind.TIMEOUT
-    assert 0.3 <= loop.time() - began < 2
+    assert 0.3 <= loop.time() - began < 10  # the pings go on for 40
 
 
 async def test_an_endpoint_that_never_answers_is_a_timeout() -> None:

@@ -89,9 +89,9 @@ def test_a_tool_whose_parameters_are_not_known_is_not_told_about() -> None:
 )
 def test_huge_output_is_cut_before_it_costs_anything(output: object) -> None:
     journey = _paid("echo", output)
-    begun = time.perf_counter()
+    begun = time.process_time()
     span = _spans(journey)["execute_tool echo"]
-    assert time.perf_counter() - begun < 0.2
+    assert time.process_time() - begun < 0.2
     assert len(str(span.attributes[names.TOOL_RESULT])) < 20_000
 
 

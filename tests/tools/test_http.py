@@ -79,7 +79,7 @@ async def test_a_call_carries_key_trace_and_agent() -> None:
         (raw(200, b"a-" + b"9" * 30, content_type="text/plain; charset=punycode"), "a-" + "9" * 30),
         (raw(204), None),
         (raw(200, content_type="application/json"), None),
-        (raw(200, gzip.compress(b'{"a":1}'), content_encoding="gzip"), {"a": 1}),
+        (raw(200, gzip.compress(b'{"a":1}', mtime=0), content_encoding="gzip"), {"a": 1}),
     ],
 )
 async def test_bodies_become_values(answer: bytes, output: Json) -> None:

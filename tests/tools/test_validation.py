@@ -312,16 +312,14 @@ async def test_deep_and_huge_arguments_are_refused() -> None:
 async def test_long_arguments_do_not_block_the_loop() -> None:
     spec = spec_of({"text": {"type": "array", "items": {"type": "integer", "minimum": 0}}})
     raw = json.dumps({"text": list(range(60_000))})
-    longest, started = 0.0, time.perf_counter()
-    last = started
+    turns = 0
     async with asyncio.TaskGroup() as group:
         task = group.create_task(read(raw, spec))
         while not task.done():
             await asyncio.sleep(0)
-            now = time.perf_counter()
-            longest, last = max(longest, now - last), now
+            turns += 1
     assert task.result().fault is None
-    assert longest < (last - started) / 2, "the loop ran on while the arguments were read"
+    assert turns > 5, "the loop ran on while the arguments were read"
 
 
 @pytest.mark.case("C172")
