@@ -4,35 +4,12 @@ Tools that change Python see nothing of what a statement says, so its mutants ar
 what is replaced by what, in the text as Postgres gets it.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from app.storage.sql import ALIVE
+from tests.mutants.sql_fault import of
 
 ANY: Final = "true"
-
-
-@dataclass(frozen=True, slots=True)
-class SqlFault:
-    """One change of one statement; each piece must be there exactly as often as it says."""
-
-    module: str
-    statement: str
-    what: str
-    old: str
-    new: str
-    times: int = 1
-
-    def applied(self, text: str) -> str:
-        """Return the statement with the fault.
-
-        Raises:
-            LookupError: when the piece is not there (any more).
-
-        """
-        if text.count(self.old) != self.times:
-            raise LookupError(f"{self.statement}, {self.what}: {text.count(self.old)} pieces")
-        return text.replace(self.old, self.new)
 
 
 _NOT_CLOSED: Final = """ and not exists (
@@ -42,11 +19,7 @@ _KEPT: Final = "case when l.release and s.inbox_head = l.inbox_seen then null el
 _DUE: Final = "(s.wake_at <= now() or s.timer_at <= now())"
 
 
-def _of(module: str, statement: str, *faults: tuple[str, str, str]) -> tuple[SqlFault, ...]:
-    return tuple(SqlFault(f"app.storage.{module}", statement, *fault) for fault in faults)
-
-
-_CLAIM: Final = _of(
+_CLAIM: Final = of(
     "workers",
     "CLAIM",
     ("dead workers are alive", "from workers where lease_until > now()", "from workers"),
@@ -123,13 +96,32 @@ _CLAIM: Final = _of(
 )
 
 _LEASES: Final = (
-    *_of(
+    *of(
+        "workers",
+        "CLAIM_ENDING",
+        ("dead workers are alive", "from workers where lease_until > now()", "from workers"),
+        ("a worker without a lease claims", "$1 = any((select ids from alive)::text[])", ANY),
+        ("what was seen", "s.ending > s.inbox_seen", "s.ending is not null", 2),
+        ("those of later", "s.wake_at <= now()", "s.wake_at is not null", 2),
+        ("newer releases' too", " and s.min_version <= 2", ""),
+        ("under any key", "s.key_id = any($3::text[])", ANY),
+        ("owned ones", _UNOWNED, ANY, 2),
+        ("rows of others are waited for", "for update of s skip locked", "for update of s"),
+        ("rows are not locked", "for update of s skip locked", ""),
+        ("more than asked for", " limit $2::int\n)", "\n)"),
+        ("one tenant after the other", "order by place, wake_at", "order by wake_at"),
+        ("of a tenant, not the oldest first", "by s.tenant order by s.wake_at", "by s.tenant"),
+        ("the epoch stays", "s.epoch + 1", "s.epoch"),
+        ("claims are not counted", "s.claims + 1", "s.claims"),
+        ("it stays due", ", wake_at = null", ""),
+    ),
+    *of(
         "workers",
         "_RENEW",
         ("a lease is not renewed", "update set lease_until = excluded.lease_until", "nothing"),
         ("a lease for ever", "$2::float8 *", "1000 + $2::float8 *"),
     ),
-    *_of(
+    *of(
         "workers",
         "SWEEP",
         ("living owners too", f"coalesce(o.owner <> all(({ALIVE})::text[]), true)", ANY),
@@ -137,19 +129,19 @@ _LEASES: Final = (
         ("a second time", " and s.wake_at is null", ""),
         ("rows of others are waited for", "for update of s skip locked", "for update of s"),
     ),
-    *_of(
+    *of(
         "workers",
         "_FORGET",
         ("workers of today", " where lease_until < now() - interval '1 day'", ""),
     ),
-    *_of(
+    *of(
         "workers",
         "_OWNED",
         ("everybody's", " where owner = $1", " where owner = owner or owner = $1"),
         ("all are behind", "inbox_head > inbox_seen", ANY),
         ("none is behind", "inbox_head > inbox_seen", "false"),
     ),
-    *_of(
+    *of(
         "workers",
         "GIVE_UP",
         ("whoever owns it", " and owner = $1", " and $1 = $1"),
@@ -161,7 +153,7 @@ _LEASES: Final = (
         ("never blameless", "case when $4", "case when $4 and false"),
         ("below none", "greatest(claims - 1, 0)", "claims - 1"),
     ),
-    *_of(
+    *of(
         "workers",
         "REMOVE",
         ("every worker", "delete from workers where id = $1", "delete from workers where $1 = $1"),
@@ -169,8 +161,8 @@ _LEASES: Final = (
         ("none is due", "set wake_at = now()", "set wake_at = wake_at"),
         ("what is due moves back", " and wake_at is null", ""),
     ),
-    *_of("workers", "_ANY_ALIVE", ("dead ones too", " where lease_until > now()", "")),
-    *_of(
+    *of("workers", "_ANY_ALIVE", ("dead ones too", " where lease_until > now()", "")),
+    *of(
         "workers",
         "_QUEUED",
         ("owned ones too", " and owner is null", ""),
@@ -179,12 +171,14 @@ _LEASES: Final = (
     ),
 )
 
-_APPEND: Final = _of(
+_APPEND: Final = of(
     "journal",
     "APPEND",
     ("any epoch", " and s.epoch = e.epoch", ""),
     ("any head", " and s.head = e.expected", ""),
     ("without an owner", " and s.owner is not null", ""),
+    ("what lapses although something was said", "e.unless_behind and", "false and"),
+    ("nothing at all while something was said", "e.unless_behind and", "true and"),
     ("rows of others are waited for", "for update of s skip locked", "for update of s"),
     ("rows are not locked", "order by s.id for update of s skip locked", ""),
     ("events of fenced entries too", " in (select id from written)", " is not null"),
@@ -246,8 +240,8 @@ _APPEND: Final = _of(
 )
 
 _JOURNAL: Final = (
-    *_of("journal", "_WHERE_THEY_ARE", ("without an owner", " and owner is not null", "")),
-    *_of(
+    *of("journal", "_WHERE_THEY_ARE", ("without an owner", " and owner is not null", "")),
+    *of(
         "journal",
         "_HEADS",
         ("at rest whatever its status", "status not in ('active', 'waiting') and", ""),
@@ -255,35 +249,52 @@ _JOURNAL: Final = (
         ("at rest with an owner", "and owner is null\n", "\n"),
         ("at rest though due", "\n        and (wake_at is null or wake_at > now())", ""),
     ),
-    *_of(
+    *of(
         "journal",
         "_READ",
         ("from the beginning", " and seq > $2", " and $2 = $2"),
         ("the last one again", "seq > $2", "seq >= $2"),
         ("without a bound", " limit $3", " limit $3 * 1000"),
     ),
-    *_of(
+    *of(
         "journal",
         "_READ_BOUNDED",
         ("one byte more", "before < $4", "before <= $4"),
         ("from the beginning", " and seq > $2", " and $2 = $2"),
     ),
-    *_of("journal", "_READ_MANY", ("from the beginning", " and e.seq > a.seq", "")),
-    *_of("journal", "_SAVE_SNAPSHOT", ("an older one", "where snapshots.seq <= excluded.seq", "")),
-    *_of(
+    *of("journal", "_READ_MANY", ("from the beginning", " and e.seq > a.seq", "")),
+    *of("journal", "_SAVE_SNAPSHOT", ("an older one", "where snapshots.seq <= excluded.seq", "")),
+    *of(
         "sessions",
         "DELIVER",
         ("behind a request to close", _NOT_CLOSED, ""),
         ("at the same number", "select id, inbox_head + 1", "select id, inbox_head"),
-        ("nobody is woken", ", wake_at = now() from", " from"),
+        ("nobody is woken", "wake_at = least(wake_at, now())", "wake_at = wake_at"),
+        ("it loses its place", "wake_at = least(wake_at, now())", "wake_at = now()"),
+        (
+            "an end is not marked",
+            "case when $2 in ('cancel', 'close') then",
+            "case when false then",
+        ),
+        (
+            "every message is an end",
+            "case when $2 in ('cancel', 'close') then",
+            "case when true then",
+        ),
     ),
-    *_of(
+    *of(
         "sessions",
         "_NEWEST",
         ("what was seen too", " and s.inbox_head > s.inbox_seen", ""),
         ("not the newest", " and i.n = s.inbox_head", ""),
     ),
-    *_of("sessions", "WAKE", ("everybody", " where id = $1", " where $1 = $1")),
+    *of(
+        "sessions",
+        "WAKE",
+        ("everybody", " where id = $1", " where $1 = $1"),
+        ("it loses its place", "least(wake_at, now())", "now()"),
+        ("nobody", "least(wake_at, now())", "wake_at"),
+    ),
 )
 
 FAULTS: Final = (*_CLAIM, *_LEASES, *_APPEND, *_JOURNAL)

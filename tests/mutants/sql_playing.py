@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-from tests.mutants.sql_faults import FAULTS, TESTS, SqlFault
+from tests.mutants.sql_fault import SqlFault
+from tests.mutants.sql_faults import FAULTS, TESTS
 
 _TEST_S: Final = 20
 
