@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast simulate chaos histories soak check format openapi migrate bench requirements lock upgrade audit docs diagram clean
+.PHONY: help setup run test test-fast simulate chaos histories soak mutants check format openapi migrate bench requirements lock upgrade audit docs diagram clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,11 @@ histories: setup ## random histories over the API of real processes: EXAMPLES=20
 
 soak: setup ## mixed sessions under random kills: MINUTES=20
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),20) $(SOAK_ARGS)
+
+# MUTANTS='app/core/plan.py …' bounds it. What a stopped run has found is kept, and survivors are tried again; SHARE=1 does
+# so with all random lives instead of a fiftieth.
+mutants: setup ## which changes of app/core, the journal writer and the claims does no test notice? (half an hour)
+	$(BIN)/python -m tests.mutants $(if $(SHARE),--share $(SHARE)) $(MUTANTS)
 
 check: setup ## lint, formatting, types, layers, dependencies, spelling, size budgets
 	$(BIN)/ruff check .
@@ -103,5 +108,5 @@ diagram: setup ## draw the packages of app/ and who imports whom, as text
 	@$(BIN)/python -m tests.scripts.diagram
 
 clean: ## remove what the tools left (not .venv, not .surefoot)
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov dist build .requirements .bench
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov dist build .requirements .bench .mutants
 	find app tests -name __pycache__ -type d -prune -exec rm -rf {} +

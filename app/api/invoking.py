@@ -14,6 +14,8 @@ from app.runtime.sessions.idempotency import Answer
 from app.runtime.views import to_json
 
 _TIMEOUT_S: Final = Limits().tool_timeout_s
+LONGEST_S: Final = 3600.0
+"""The longest timeout that a tool can have."""
 _NO_VALUE: Final = object()
 
 
@@ -33,7 +35,7 @@ async def invoke(
         arguments=checked.arguments,
         key=f"invoke:{run_id}",
         traceparent=traceparent or _new_trace(services),
-        timeout_s=_TIMEOUT_S if spec.timeout_s is None else spec.timeout_s,
+        timeout_s=timeout_s(spec),
     )
     began_s = clock.boot_s()
     try:
@@ -43,6 +45,11 @@ async def invoke(
         return _answer(_outcome(spec, failure.fault), fault=failure.fault, took_s=took_s)
     took_s = clock.boot_s() - began_s
     return _answer(Outcome.OK, output=reply.output, took_s=took_s)
+
+
+def timeout_s(spec: ToolSpec) -> float:
+    """Return after how long a dry run of the tool is over."""
+    return _TIMEOUT_S if spec.timeout_s is None else spec.timeout_s
 
 
 def _outcome(spec: ToolSpec, fault: Fault) -> Outcome:

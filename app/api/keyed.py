@@ -2,15 +2,18 @@
 
 An operation says by `keeps` who keeps its first answer, and need do nothing else:
 
-    Keeps.ROUTE       the route, around an endpoint that knows nothing of it (the default)
-    Keeps.REPEATABLE  the same, for what does no harm when it is done again: the mark that a killed
-                      process has left is taken over after a while
+    Keeps.ROUTE       the route, around an endpoint that knows nothing of it (the default); what
+                      a killed process has left under the key is told to be cut off after a while
+    Keeps.REPEATABLE  the same, for what does no harm when it is done again: then it is
     Keeps.ENDPOINT    the endpoint itself, in the transaction of the effect: it reads its request
                       with `attempted`
+
+Where that depends on the request, an operation says it by `leaves`.
 
 The key counts for a tenant. An answer is kept for as long as records are (docs/operating.md).
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import wraps
 from typing import Final
@@ -24,8 +27,9 @@ from app.api.remembering import remembered
 from app.api.wire import describing, params
 from app.api.wire.answers import answer
 from app.api.wire.body import canonical, check_type, decode, read_object, read_raw
-from app.api.wire.routing import Endpoint, Keeps, Operation
+from app.api.wire.routing import Endpoint, Keeps, Leftover, Operation
 from app.runtime.sessions.idempotency import Answer, Attempt
+from app.runtime.sessions.verbs import SETTLE_S
 
 _IN_FLIGHT: Final = 409
 _REUSED: Final = 422
@@ -51,11 +55,11 @@ async def attempted(
     content = await read_object(request, services.body_limit, optional=optional)
     if key is None:
         return None, content
-    return Attempt.of(TENANT, key, _route(request), canonical(content)), content
+    return Attempt.by_user(TENANT, key, _route(request), canonical(content)), content
 
 
 def _kept(operation: Operation, services: ApiServices) -> Endpoint:
-    repeatable = operation.keeps is Keeps.REPEATABLE
+    leaves = operation.leaves or _usual(services, again=operation.keeps is Keeps.REPEATABLE)
 
     @wraps(operation.endpoint)
     async def endpoint(request: Request) -> ASGIApp:
@@ -66,15 +70,24 @@ def _kept(operation: Operation, services: ApiServices) -> Endpoint:
         if raw:
             check_type(request)
         said = canonical(decode(raw)) if raw else b""
-        attempt = Attempt.of(TENANT, key, _route(request), said)
+        attempt = Attempt.by_user(TENANT, key, _route(request), said)
 
         async def work() -> Answer:
             again = Request(request.scope, _replaying(raw, request.receive))
             return _answer(await operation.endpoint(again))
 
-        return answer(await remembered(services, attempt, work, repeatable=repeatable))
+        return answer(await remembered(services, attempt, work, lambda: leaves(request)))
 
     return endpoint
+
+
+def _usual(services: ApiServices, *, again: bool) -> Callable[[Request], Awaitable[Leftover]]:
+    """Return what is so of any request: the one that lasts longest is a cancel."""
+
+    async def leaves(_request: Request) -> Leftover:
+        return Leftover(SETTLE_S + services.sessions.lease_s, again)
+
+    return leaves
 
 
 def _route(request: Request) -> str:

@@ -1,8 +1,9 @@
 """`Idempotency-Key` for requests whose effect is not in one transaction with the record.
 
 The key is marked as in flight before the work and gets its answer after it. A process that is
-killed between leaves the mark. What may be done again (a cancel) takes an old mark over; for
-anything else nobody knows whether the effect happened, and the request stays refused as in flight.
+killed between leaves the mark. When no living request can be so old, whoever sends it again takes
+the mark over: what may be done again (a cancel) is done; of anything else nobody knows whether it
+took effect, so that is its answer from then on, and it is never done twice.
 
 A refusal had no effect: its mark goes away, and the key is as good as new.
 """
@@ -14,42 +15,61 @@ from typing import Final
 
 from app.api.deps import ApiServices
 from app.api.wire import problems
+from app.api.wire.routing import Leftover
 from app.runtime.ports.sessions import Remember
+from app.runtime.refusals import KeyCutOff
 from app.runtime.sessions.idempotency import Answer, Attempt
-from app.runtime.sessions.verbs import SETTLE_S
 
-_SLACK_S: Final = 10.0
+SLACK_S: Final = 10.0
+"""For how long beyond its time limit a request may live that does no harm when done twice."""
+CUT_OFF_S: Final = 60.0
+"""And any other, before it is held to be dead."""
+_CUT_OFF: Final = (
+    "The first request under this key was cut off, and it is not known whether it took effect. "
+    "Look, and send it again under a new key only if it did not."
+)
 
 
 async def remembered(
     services: ApiServices,
     attempt: Attempt,
     work: Callable[[], Awaitable[Answer]],
-    *,
-    repeatable: bool = False,
+    leaves: Callable[[], Awaitable[Leftover]],
 ) -> Answer:
-    """Do the work once for its key; `repeatable` says that doing it again does no harm."""
+    """Do the work once for its key; `leaves` says what to do with the mark of a killed process."""
     mark = attempt.record(services.keyring, 0, b"", None)
     found = await services.store.begin_remembering(mark)
-    if found is not None and not (
-        repeatable
-        and found.status == 0
-        and attempt.same(services.keyring, found)
-        and await services.store.retake_mark(mark, _longest_s(services))
-    ):
-        return attempt.replay(services.keyring, found)
+    if found is not None:
+        left = found.status == 0 and attempt.same(services.keyring, found)
+        leftover = await leaves() if left else None
+        if leftover is None or not await services.store.retake_mark(mark, _dead_s(leftover)):
+            return attempt.replay(services.keyring, found)
+        if not leftover.again:
+            cut_off = KeyCutOff(_CUT_OFF)
+            await _settle(services, attempt, mark, problems.refused(cut_off))
+            raise cut_off
     try:
         done = await work()
     except Exception as error:
         problem = problems.known(error) or problems.internal()
-        if repeatable or problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        if problem.status < HTTPStatus.INTERNAL_SERVER_ERROR or (await leaves()).again:
             await services.store.drop_mark(mark)
         else:
-            instance = attempt.route.partition(" ")[2]
-            await _finish(services, mark, problem.status, problems.document(problem, instance))
+            await _settle(services, attempt, mark, problem)
         raise
     await _finish(services, mark, done.status, done.body, done.location)
     return done
+
+
+def _dead_s(leftover: Leftover) -> float:
+    return leftover.lasted_s + (SLACK_S if leftover.again else CUT_OFF_S)
+
+
+async def _settle(
+    services: ApiServices, attempt: Attempt, mark: Remember, problem: problems.HttpProblem
+) -> None:
+    instance = attempt.route.partition(" ")[2]
+    await _finish(services, mark, problem.status, problems.document(problem, instance))
 
 
 async def _finish(
@@ -58,8 +78,3 @@ async def _finish(
     sealed = services.keyring.seal_record(body)
     record = replace(mark, status=status, body=sealed, location=location)
     await services.store.finish_remembering(record)
-
-
-def _longest_s(services: ApiServices) -> float:
-    """Return how long a cancel may last; a mark older than that was left by a process that died."""
-    return SETTLE_S + services.sessions.lease_s + _SLACK_S

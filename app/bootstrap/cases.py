@@ -20,6 +20,7 @@ from app.runtime.sessions.audience import Audience
 from app.runtime.sessions.creation import Creation
 from app.runtime.sessions.erasing import Erasing
 from app.runtime.sessions.forks import Forks
+from app.runtime.sessions.results import Bounds
 from app.runtime.sessions.verbs import Sessions
 from app.runtime.side.firing import Firing
 from app.runtime.side.schedules import Schedules
@@ -95,16 +96,20 @@ class Cases:
         return Past(clock=parts.clock, codec=parts.codec, journal=self.journal)
 
     @cached_property
+    def bounds(self) -> Bounds:
+        """Return what bounds results that are told from outside."""
+        return Bounds(present=present, tokens=self.parts.tokens)
+
+    @cached_property
     def answers(self) -> Answers:
         """Return the use cases of verifications and client tools."""
         parts = self.parts
         return Answers(
             clock=parts.clock,
             sessions=self.sessions,
-            tokens=parts.tokens,
             past=self.past,
             catalog=parts.catalog,
-            present=present,
+            bounds=self.bounds,
         )
 
     @cached_property
@@ -132,6 +137,7 @@ class Cases:
             prompts=parts.prompts,
             tokens=parts.tokens,
             past=self.past,
+            bounds=self.bounds,
             sample=parts.observer.sample,
         )
 

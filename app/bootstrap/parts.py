@@ -24,7 +24,7 @@ from app.providers.tokens import TokenCounter
 from app.runtime.catalog import Catalog
 from app.runtime.clock import SystemClock
 from app.runtime.execution.calls import AnswerReader
-from app.runtime.execution.driver import Desk
+from app.runtime.execution.desk import Desk
 from app.runtime.execution.lease import Lease
 from app.runtime.execution.perform import Performer
 from app.runtime.execution.recovery import Recovery
@@ -46,7 +46,7 @@ from app.telemetry.logs import LogConfig, route_stdlib
 from app.telemetry.masking import Masker
 from app.telemetry.observer import TelemetryObserver
 from app.telemetry.opening import TelemetryConfig, open_observer
-from app.tools.builtin import BUILTINS, Builtins
+from app.tools.builtin import BUILTINS, PURE, Builtins
 from app.tools.egress import EgressGuard
 from app.tools.http import HttpTools
 from app.tools.outgoing import OutgoingPosts
@@ -93,6 +93,7 @@ class Parts:
             reader=AnswerReader(self.arguments, self.tokens, settings.approval_ttl_s),
             observer=self.observer,
             sample=self.observer.sample,
+            pure=PURE,
         )
         desk = Desk(
             worker=mint("wrk", at_us=clock.now_us(), entropy=clock.entropy(10)),

@@ -11,7 +11,8 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import Final
 
@@ -65,6 +66,7 @@ async def run_until_stopped(
     """Run everything this process has until a signal, then drain; a second one ends the drain."""
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+    spared = asyncio.all_tasks()
 
     def signalled() -> None:
         (hurry if stop.is_set() else stop).set()
@@ -84,7 +86,7 @@ async def run_until_stopped(
         await stop.wait()
         service.stop()
         closing = group.create_task(_close_after(service, working, server))
-        hurrying = group.create_task(_cut_short(hurry, tasks))
+        hurrying = group.create_task(_cut_short(hurry, spared))
         await asyncio.wait(tasks)
         closing.cancel()
         hurrying.cancel()
@@ -105,11 +107,15 @@ async def _close_after(
     server.should_exit = True
 
 
-async def _cut_short(hurry: asyncio.Event, tasks: Sequence[asyncio.Task[None]]) -> None:
-    """End what still drains at the second signal; its sessions are taken over like after a kill."""
+async def _cut_short(hurry: asyncio.Event, spared: AbstractSet[asyncio.Task[object]]) -> None:
+    """End what still drains at the second signal; its sessions are taken over like after a kill.
+
+    What a task does about its end may hang as well, on a database that is stopped: it is cut again.
+    Each task by itself, since a group that ends passes on no further cancellation to its own.
+    """
     await hurry.wait()
+    kept = spared | {asyncio.current_task()}
     while True:
-        for task in tasks:
+        for task in asyncio.all_tasks() - kept:
             task.cancel()
-        # What a task does about its end may hang as well, on a database that is stopped.
         await asyncio.sleep(CUT_S)

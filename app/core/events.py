@@ -22,6 +22,7 @@ from app.core.step_events import (
     ModelAnswered,
     ModelFailed,
     ModelRequested,
+    SecurityFlagged,
     SessionInterrupted,
     StepFinished,
     ToolAttempted,
@@ -227,6 +228,7 @@ Body = (
     | ToolFinished
     | StepFinished
     | GuardTripped
+    | SecurityFlagged
     | MessageReceived
     | ApprovalRequested
     | ApprovalDecided
@@ -290,6 +292,7 @@ __all__ = [
     "PromptRef",
     "Purpose",
     "Result",
+    "SecurityFlagged",
     "SessionClaimed",
     "SessionClosed",
     "SessionCreated",

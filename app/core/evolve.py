@@ -150,7 +150,6 @@ def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
     return changed(
         fresh,
         active_us=0,
-        active_from_us=None,
         spent=Usage(),
         errors_running=0,
         actions=(),

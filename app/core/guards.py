@@ -75,7 +75,7 @@ class Repeat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A ruling on a proposed call, with the earlier action it repeats."""
+    """A ruling on a proposed call, with the earlier action whose result it is given instead."""
 
     repeat: Repeat
     earlier: Action | None = None
@@ -94,7 +94,7 @@ def judge_call(
     """Rule on a call before it runs; `actions` are those of the turn, oldest first."""
     done = _same_once(digest, once_done) if effect is EffectClass.ONCE else None
     if done is not None and done.outcome is Outcome.UNKNOWN:
-        return Verdict(Repeat.ONCE_UNKNOWN, done)
+        return Verdict(Repeat.ONCE_UNKNOWN)
     verdict = Verdict(Repeat.FRESH)
     if not polling:
         verdict = _judge_running(tool, digest, max_repeat, actions)
@@ -117,7 +117,7 @@ def _judge_running(tool: str, digest: str, max_repeat: int, actions: Sequence[Ac
             break
         run += 1
     if run >= max_repeat:
-        return Verdict(Repeat.THIRD_ACTION, actions[-1])
+        return Verdict(Repeat.THIRD_ACTION)
     if run == max_repeat - 1 and run > 0:
         return Verdict(Repeat.SAME_ACTION, actions[-1])
     return _judge_results(tool, actions)
@@ -135,7 +135,7 @@ def _judge_results(tool: str, actions: Sequence[Action]) -> Verdict:
     first, second = executed
     if first.result_digest != second.result_digest or first.digest == second.digest:
         return Verdict(Repeat.FRESH)
-    return Verdict(Repeat.THIRD_RESULT if withheld else Repeat.SAME_RESULT, second)
+    return Verdict(Repeat.THIRD_RESULT if withheld else Repeat.SAME_RESULT)
 
 
 def looping(actions: Sequence[Action], limits: Limits, fresh: int) -> str | None:

@@ -71,7 +71,10 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True)
 class ToolFaulted:
-    """The attempt failed; whether it may have reached the tool is in `fault.sent`."""
+    """The attempt failed; whether it may have reached the tool is in `fault.sent`.
+
+    `flagged` is the guard that stopped it, where that looks like an attack.
+    """
 
     at_us: int
     key: str
@@ -80,6 +83,7 @@ class ToolFaulted:
     tokens: int
     duration_ms: float
     jitter: float
+    flagged: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +120,17 @@ class CloseAsked:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A person said whether an uncertain call happened; output and tokens when it is known."""
+    """A person said whether an uncertain call happened; output and tokens when it is known.
+
+    `content` is what the model reads where that is less than the output, here and below.
+    """
 
     at_us: int
     call_id: str
     happened: bool
     output: Json
     tokens: int
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,7 @@ class StatusChecked:
     tokens: int
     fault: Fault | None
     jitter: float
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from app.core.events import (
     ModelFailed,
     Outcome,
     PhaseEntered,
+    SecurityFlagged,
     SessionClaimed,
     SessionClosed,
     SessionForked,
@@ -90,6 +91,7 @@ def forking(at_us: int, body: SessionForked, written: Rest) -> Forking:
                     given.digest,
                     given.empty,
                     given.notable,
+                    given.content,
                 )
             case _:
                 pass
@@ -148,7 +150,7 @@ def _finished(state: State, body: ToolFinished, rest: Rest) -> Iterator[Input]:
                 body.notable,
             )
         else:
-            yield _faulted(at_us, key, body, body.error)
+            yield replace(_faulted(at_us, key, body, body.error), flagged=_flagged(rest))
             if body.outcome is Outcome.UNKNOWN:
                 yield from _uncertain(state, at_us, key, body)
     if any(c.with_client and c.call.call_id == body.call_id for c in state.calls):
@@ -173,6 +175,12 @@ def _by_client(at_us: int, body: ToolFinished) -> ClientAnswered:
 def _faulted(at_us: int, key: str, body: ToolFinished, fault: Fault) -> ToolFaulted:
     tokens, duration_ms = body.tokens, body.duration_ms
     return ToolFaulted(at_us, key, body.call_id, fault, tokens, duration_ms, 0.0)
+
+
+def _flagged(rest: Rest) -> str | None:
+    """Return the guard that stopped a call, which stands right behind its end."""
+    then = rest[1].body if len(rest) > 1 else None
+    return then.guard if isinstance(then, SecurityFlagged) else None
 
 
 def _uncertain(state: State, at_us: int, key: str, body: ToolFinished) -> Iterator[Input]:
@@ -216,9 +224,12 @@ def _verified(state: State, body: VerificationDecided, rest: Rest) -> Iterator[I
     at_us, call_id = rest[0].at_us, body.call_id
     closed = rest[1].body if len(rest) > 1 else None
     tokens = closed.tokens if isinstance(closed, ToolFinished) else 0
-    yield Verified(at_us, call_id, body.happened, body.output, tokens)
+    content = closed.content if isinstance(closed, ToolFinished) else None
+    yield Verified(at_us, call_id, body.happened, body.output, tokens, content)
     for key in _check_keys(state, call_id):
-        yield StatusChecked(at_us, key, call_id, body.happened, body.output, tokens, None, 0.0)
+        yield StatusChecked(
+            at_us, key, call_id, body.happened, body.output, tokens, None, 0.0, content
+        )
 
 
 def _checked(state: State, body: ToolChecked, rest: Rest) -> Iterator[Input]:

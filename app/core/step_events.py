@@ -160,6 +160,26 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class SecurityFlagged:
+    """A guard stopped something that looks like an attack; what follows from it stands beside it.
+
+    Today there is one such guard: `egress`, when the address of a tool (or one that it redirects
+    to) turns out, as the call is made, to be one that tools may not reach.
+    """
+
+    TYPE: ClassVar[str] = "security.flagged"
+    V: ClassVar[int] = 1
+    guard: str
+    """Which guard it was: `egress`."""
+    message: str
+    """What was found, in words."""
+    call_id: str | None = None
+    """The id of the call that it is about; null when it is about none."""
+    name: str | None = None
+    """The tool's name; null when it is about no call."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepFinished:
     """A step is over: how many of its calls succeeded, and the tokens spent in the turn so far."""
 

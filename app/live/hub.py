@@ -49,11 +49,13 @@ class RedisHub:
         self._live = f"{prefix}:live:"
         self._control = f"{prefix}:follow"
         self._nudges = f"{prefix}:nudge"
+        self._rests = f"{prefix}:rest"
         self._readers: dict[str, set[Reader]] = {}
         self._remote: dict[str, float] = {}
         self._joined = False
         self._settled_s = 0.0
         self._callbacks: list[Callable[[str], None]] = []
+        self._on_rest: list[Callable[[str], None]] = []
         self._subscription = Subscription(link, self, (self._control, self._nudges))
 
     async def run(self) -> None:
@@ -165,6 +167,20 @@ class RedisHub:
         for callback in self._callbacks:
             callback(session_id)
 
+    def rested(self, session_id: str) -> None:
+        """Tell every process that a session has come to rest; drop it when Redis is away."""
+        self._has_rested(session_id)
+        self._link.post([("PUBLISH", self._rests, self._origin + session_id.encode())])
+
+    def on_rest(self, callback: Callable[[str], None]) -> None:
+        """Call back for each session that has come to rest; to be called before `run`."""
+        self._on_rest.append(callback)
+        self._subscription.keep(self._rests)
+
+    def _has_rested(self, session_id: str) -> None:
+        for callback in self._on_rest:
+            callback(session_id)
+
     def heard(self, channel: str, data: bytes) -> None:
         """Take a message of another process; what this one sent it has given already."""
         if data[:_ORIGIN_BYTES] == self._origin:
@@ -174,6 +190,8 @@ class RedisHub:
             self._remote.update(dict.fromkeys(data[_ORIGIN_BYTES:].decode().split("\n"), until))
         elif channel == self._nudges:
             self._call_back(data[_ORIGIN_BYTES:].decode())
+        elif channel == self._rests:
+            self._has_rested(data[_ORIGIN_BYTES:].decode())
         else:
             for event in _unpack(channel.removeprefix(self._live), data):
                 self._give(event)

@@ -54,6 +54,10 @@ class Subscription:
         """Return whether messages of every channel arrive now."""
         return self._connection is not None and not self._joining
 
+    def keep(self, channel: str) -> None:
+        """Count a channel among those that are never left, from the next connection on."""
+        self._channels.add(channel)
+
     async def add(self, channel: str) -> None:
         """Subscribe; return when it is confirmed, or can't be now (it will be on reconnecting)."""
         new = channel not in self._channels

@@ -32,12 +32,16 @@ class ModelFailure(PortError):  # noqa: N818 - a fault of the world, not of the 
 
 
 class ToolFailure(PortError):  # noqa: N818 - a fault of the world, not of the program
-    """A tool call failed."""
+    """A tool call failed; `flagged` names the guard that stopped it, where it looks like an attack.
 
-    def __init__(self, fault: Fault) -> None:
+    The model may still be told: what it asked for is no proof that it meant harm.
+    """
+
+    def __init__(self, fault: Fault, *, flagged: str | None = None) -> None:
         """Keep the fault."""
         super().__init__(fault.message)
         self.fault = fault
+        self.flagged = flagged
 
 
 class Withheld(PortError):  # noqa: N818 - a decision, not a failure

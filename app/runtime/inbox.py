@@ -53,17 +53,9 @@ def close(cipher: SessionCipher) -> Delivery:
     return Delivery(InboxKind.CLOSE, _sealed(cipher, {}), subject="session")
 
 
-def verification(
-    cipher: SessionCipher, call_id: str, output: Json, tokens: int, *, happened: bool
-) -> Delivery:
+def verification(cipher: SessionCipher, given: Verified) -> Delivery:
     """Return what a person says of a call in doubt; one for each call."""
-    content: dict[str, Json] = {
-        "call_id": call_id,
-        "happened": happened,
-        "output": output,
-        "tokens": tokens,
-    }
-    return Delivery(InboxKind.VERIFICATION, _sealed(cipher, content), subject=call_id)
+    return Delivery(InboxKind.VERIFICATION, _sealed(cipher, asdict(given)), subject=given.call_id)
 
 
 def approval(cipher: SessionCipher, given: ApprovalGiven) -> Delivery:

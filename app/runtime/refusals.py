@@ -7,6 +7,7 @@ Refused
   ├─ NotSupported    the contract knows it, this release does not yet
   ├─ KeyReused       the idempotency key stands for another request
   ├─ KeyInFlight     the first request under this key has not ended
+  ├─ KeyCutOff       nobody will ever know whether it took effect
   ├─ Overloaded      too much is waiting already
   └─ NoWorker        accepted, but nobody is there to carry it out
 """
@@ -74,6 +75,12 @@ class KeyInFlight(Refused):
     """The first request under this key has not ended."""
 
     slug = "idempotency-key-in-flight"
+
+
+class KeyCutOff(Refused):
+    """The first request under this key was cut off; nobody knows whether it took effect."""
+
+    slug = "idempotency-key-cut-off"
 
 
 class Overloaded(Refused):

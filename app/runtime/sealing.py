@@ -6,6 +6,7 @@ from app.core.events import Event
 from app.core.state import STATE_V, State
 from app.runtime.ports.journal import SealedEvent, Snapshot
 from app.runtime.ports.keys import Codec, SessionCipher
+from app.runtime.telling import told_as
 
 
 def event_context(seq: int) -> bytes:
@@ -31,8 +32,10 @@ class Sealer:
         self._codec = codec
         self.cipher = cipher
 
-    def seal(self, events: Iterable[Event], head_hash: bytes) -> tuple[SealedEvent, ...]:
-        """Return events sealed and linked to the hash before them."""
+    def seal(
+        self, events: Iterable[Event], head_hash: bytes, state: State | None = None
+    ) -> tuple[SealedEvent, ...]:
+        """Return events sealed and linked to the hash before them; `state` is their fold."""
         sealed: list[SealedEvent] = []
         previous = head_hash
         for event in events:
@@ -51,6 +54,7 @@ class Sealer:
                     event.at_us,
                     payload,
                     previous,
+                    told_as(event.body, state),
                 )
             )
         return tuple(sealed)

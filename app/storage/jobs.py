@@ -38,9 +38,6 @@ from app.storage.engine import Engine
 
 SWEEP_S: Final = 1.0
 _PER_SWEEP: Final = 200
-OF_A_KIND: Final = 64
-"""How many jobs of one kind run at once, in all processes together; others find room beside it."""
-
 _AT_ONCE: Final = 128
 _BATCH: Final = 10
 _IDLE_LOOK: Final = timedelta(seconds=10)
@@ -161,8 +158,11 @@ class JobQueue:
             await self._clock.sleep(SWEEP_S)
 
     async def _sweep(self, kind: SideJob) -> None:
+        now_s = self._clock.boot_s()
+        self._resting = {key: until_s for key, until_s in self._resting.items() if until_s > now_s}
         keys = [(f"{kind.name}:{job_id}", job_id) for job_id in await kind.due(_PER_SWEEP)]
-        keys = [(key, job_id) for key, job_id in keys if not self._rests(key)]
+        # A broken one that failed here a moment ago does not fill the queue.
+        keys = [(key, job_id) for key, job_id in keys if key not in self._resting]
         if not keys:
             return
         async with self._engine.transaction() as connection:
@@ -175,13 +175,6 @@ class JobQueue:
                 dedupe_key=[key for key, _ in keys],
                 on_conflict="skip",
             )
-
-    def _rests(self, key: str) -> bool:
-        """Return whether a job failed here a moment ago: a broken one does not fill the queue."""
-        until_s = self._resting.get(key)
-        if until_s is not None and until_s <= self._clock.boot_s():
-            del self._resting[key]
-        return key in self._resting
 
     async def _consume_on(self) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -203,7 +196,7 @@ class JobQueue:
                 manager.entrypoint(
                     kind.name,
                     on_failure="hold",
-                    concurrency_limit=OF_A_KIND,
+                    concurrency_limit=kind.parallel,
                     accepts_context=False,
                 )(partial(self._run_one, kind))
             self._manager = manager

@@ -17,6 +17,7 @@ from app.storage.sql import (
     event_arrays,
     event_of,
     fact_values,
+    told_arrays,
     unnested,
 )
 
@@ -31,6 +32,7 @@ _ENTRY_TYPES: Final = tuple(
         "bigint",
         "bool",
         "bool",
+        "bool",
         "timestamptz",
         "timestamptz",
         "bytea",
@@ -38,26 +40,25 @@ _ENTRY_TYPES: Final = tuple(
     )
 )
 
-_EVENT_INDEX: Final = ", ".join(
-    f"${len(_ENTRY_TYPES) + 1 + at}::{EVENT_TYPES[at]}"
-    for at, column in enumerate(EVENT_COLUMNS.split(", "))
-    if column in {"session_id", "seq", "type", "turn"}
-)
+_EVENTS_AT: Final = len(_ENTRY_TYPES) + 1
+_TOLD_AT: Final = _EVENTS_AT + len(EVENT_TYPES)
 
 # Rows are locked in the order of their ids, those locked by others are left for a later try, and
 # the conditions are checked again on the row as it is under the lock. The release depends on the
-# inbox as it is then: a message that arrives at the last moment keeps the owner. A timer belongs to
+# inbox as it is then: a message that arrives at the last moment keeps the owner; so does what an
+# entry that must not be behind says (an approval that lapses). A timer belongs to
 # the state in which a session came to rest; it is put by Postgres's clock, whatever the worker's.
-# Deliveries of webhooks are committed with their events; few are of a type that can have one.
+# Deliveries of webhooks are committed with their events; few events are ever told.
 APPEND: Final = f"""
 with entry as (
     select * from {unnested(_ENTRY_TYPES, 1)} as e (
-        id, epoch, expected, head, head_hash, inbox_seen, answered, release, timer_at, set_at,
-        view,
+        id, epoch, expected, head, head_hash, inbox_seen, answered, unless_behind, release,
+        timer_at, set_at, view,
         {FACT_COLUMNS})
 ), locked as (
     select e.* from entry e join sessions s
         on s.id = e.id and s.epoch = e.epoch and s.head = e.expected and s.owner is not null
+        and not (e.unless_behind and s.inbox_head > e.inbox_seen)
     order by s.id for update of s skip locked
 ), written as (
     update sessions s set
@@ -78,12 +79,11 @@ with entry as (
         l.release and s.inbox_head = l.inbox_seen as released
 ), stored as (
     insert into events ({EVENT_COLUMNS})
-    select v.* from {unnested(EVENT_TYPES, len(_ENTRY_TYPES) + 1)} as v ({EVENT_COLUMNS})
+    select v.* from {unnested(EVENT_TYPES, _EVENTS_AT)} as v ({EVENT_COLUMNS})
     where v.session_id in (select id from written)
 ), notable as materialized (
-    select v.*, w.tenant from unnest({_EVENT_INDEX}) as v (session_id, seq, type, turn)
+    select v.*, w.tenant from {unnested(TOLD_TYPES, _TOLD_AT)} as v (session_id, seq, turn, type)
     join written w on w.id = v.session_id
-    where v.type in ({TOLD_TYPES})
 ), told as (
     {DELIVER_TO_WEBHOOKS}
 )
@@ -91,7 +91,7 @@ select id, inbox_head, released from written
 """  # noqa: S608 - made of constants of this room
 
 _WHERE_THEY_ARE: Final = """
-select id, epoch, head from sessions where id = any($1) and owner is not null
+select id, epoch, head, inbox_head from sessions where id = any($1) and owner is not null
 """
 
 _HEADS: Final = """
@@ -153,25 +153,19 @@ class PostgresJournal:
         if not batch:
             return []
         entries = [list(column) for column in zip(*map(_entry, batch), strict=True)]
-        events = event_arrays((a.session_id, event) for a in batch for event in a.events)
-        rows = await self._engine.rows(APPEND, *entries, *events)
+        events = [(a.session_id, event) for a in batch for event in a.events]
+        arrays = (*event_arrays(events), *told_arrays(events))
+        rows = await self._engine.rows(APPEND, *entries, *arrays)
         written = {i: Appended(Fate.WRITTEN, inbox, released) for i, inbox, released in rows}
         if len(written) < len(batch):
             written |= await self._fates([a for a in batch if a.session_id not in written])
         return [written[a.session_id] for a in batch]
 
     async def _fates(self, missing: Sequence[Append]) -> dict[str, Appended]:
-        """Tell those that are fenced off from those whose row was locked by someone."""
+        """Tell those that are fenced off, or behind, from those whose row was locked by someone."""
         rows = await self._engine.rows(_WHERE_THEY_ARE, [a.session_id for a in missing])
-        there = {i: (epoch, head) for i, epoch, head in rows}
-        return {
-            a.session_id: Appended(
-                Fate.SKIPPED
-                if there.get(a.session_id) == (a.epoch, a.expected_head)
-                else Fate.FENCED
-            )
-            for a in missing
-        }
+        there = {i: (epoch, head, inbox) for i, epoch, head, inbox in rows}
+        return {a.session_id: _fate(a, *there.get(a.session_id, (0, 0, 0))) for a in missing}
 
     async def read(
         self, session_id: str, after: int, limit: int, most_bytes: int | None = None
@@ -220,6 +214,15 @@ class PostgresJournal:
         return Snapshot(*row.values()) if row else None
 
 
+def _fate(a: Append, epoch: int, head: int, inbox_head: int) -> Appended:
+    """Return why an entry was not written, by the row as it is after that."""
+    if (epoch, head) != (a.epoch, a.expected_head):
+        return Appended(Fate.FENCED)
+    if a.unless_behind and inbox_head > a.inbox_seen:
+        return Appended(Fate.BEHIND, inbox_head)
+    return Appended(Fate.SKIPPED)
+
+
 def _entry(a: Append) -> tuple[object, ...]:
     return (
         a.session_id,
@@ -229,6 +232,7 @@ def _entry(a: Append) -> tuple[object, ...]:
         a.head_hash,
         a.inbox_seen,
         a.answered,
+        a.unless_behind,
         a.release is not None,
         maybe_time(a.release.timer_us) if a.release else None,
         maybe_time(a.release.now_us) if a.release else None,

@@ -14,12 +14,15 @@ MOST_ROWS: Final = 1000
 _DAY_S: Final = 86_400.0
 
 # A session that ended, is not asked for anything, and that nobody owns: it can only be woken by a
-# message, which takes the row's lock first and then finds no row.
+# message, which takes the row's lock first and then finds no row. A schedule that will speak to it
+# keeps it; there are few, so they are read once and not looked up for each session.
 _RESTS: Final = """
 ended_at < now() - make_interval(secs => $1::float8)
 and updated_at < now() - make_interval(secs => $1::float8)
 and status not in ('active', 'waiting') and owner is null and wake_at is null and timer_at is null
 and inbox_head = inbox_seen
+and id not in (select c.session_id from schedules c
+    where c.session_id is not null and not c.paused and c.next_at is not null)
 """
 
 # A firing's key is needed until its schedule has moved on: else a worker that made it and died

@@ -71,7 +71,10 @@ with moved as (
     insert into schedule_runs (schedule_id, due_at, at, outcome, session_id, error, by_hand)
     select id, $5::timestamptz, $6::timestamptz, $7::text, $8::text, $9::text, false
     from schedules where id = $1 and ($8 is not null or exists (select from moved))
-    on conflict do nothing
+    on conflict (schedule_id, due_at) do update
+        set at = excluded.at, outcome = excluded.outcome, session_id = excluded.session_id,
+            error = excluded.error
+        where schedule_runs.session_id is null and excluded.session_id is not null
 ), cut as ({_CUT})
 select exists (select from moved)
 """  # noqa: S608 - made of constants of this room

@@ -70,6 +70,7 @@ SESSIONS: Final = Table(
     Column("metadata", LargeBinary),
     Column("view", LargeBinary),
     Column("on_disconnect", Text, nullable=False, server_default="continue"),
+    Column("ending", BigInteger),
     postgresql_with={"fillfactor": "70"},
 )
 Index("sessions_list", SESSIONS.c.tenant, SESSIONS.c.id.desc())
@@ -88,6 +89,7 @@ Index(
 )
 Index("sessions_timer", SESSIONS.c.timer_at, postgresql_where=text("timer_at is not null"))
 Index("sessions_ended", SESSIONS.c.ended_at, postgresql_where=text("ended_at is not null"))
+Index("sessions_ending", SESSIONS.c.wake_at, postgresql_where=text("ending > inbox_seen"))
 Index("sessions_owner", SESSIONS.c.owner, postgresql_where=text("owner is not null"))
 Index(
     "sessions_suspect",

@@ -33,6 +33,7 @@ from app.storage.sql import (
     event_arrays,
     fact_values,
     session_of,
+    told_arrays,
     unnested,
 )
 
@@ -62,10 +63,9 @@ with remembered as (
     insert into events ({EVENT_COLUMNS})
     select v.* from {unnested(EVENT_TYPES, 32)} as v, free
 ), notable as (
-    select e.session_id, e.seq, e.type, e.turn, $2::text as tenant
-    from unnest($32::text[], $33::bigint[], $35::text[], $37::int[])
-        as e (session_id, seq, type, turn), free
-    where e.type in ({TOLD_TYPES}) and e.seq > (
+    select e.*, $2::text as tenant
+    from {unnested(TOLD_TYPES, 44)} as e (session_id, seq, turn, type), free
+    where e.seq > (
         select max(seq) from unnest($33::bigint[], $35::text[]) as f (seq, type)
         where f.type = '{SessionForked.TYPE}')
 ), told as (
@@ -100,6 +100,7 @@ order by id desc limit $4
 _INBOX: Final = "select n, kind, payload from inbox where session_id = $1 and n > $2 order by n"
 
 # Only under the lock on the session's row, which is what makes `inbox_head + 1` the next number.
+# One that is due already keeps its place among those who wait.
 DELIVER: Final = """
 with placed as (
     insert into inbox (session_id, n, kind, subject, payload, created_at)
@@ -108,7 +109,9 @@ with placed as (
     on conflict (session_id, kind, subject) where subject is not null do nothing
     returning n
 )
-update sessions set inbox_head = placed.n, wake_at = now() from placed where id = $1
+update sessions set inbox_head = placed.n, wake_at = least(wake_at, now()),
+    ending = case when $2 in ('cancel', 'close') then placed.n else ending end
+from placed where id = $1
 returning inbox_head
 """
 
@@ -117,7 +120,7 @@ select i.kind from sessions s join inbox i on i.session_id = s.id and i.n = s.in
 where s.id = $1 and s.inbox_head > s.inbox_seen
 """
 
-WAKE: Final = "update sessions set wake_at = now() where id = $1"
+WAKE: Final = "update sessions set wake_at = least(wake_at, now()) where id = $1"
 
 # The chain verifies without the data key. Answers are sealed by another one, and their hashes
 # are of what the client said.
@@ -130,15 +133,22 @@ update idempotency set status = $2, body = ''::bytea, body_hash = ''::bytea wher
 """
 _ERASE_STATE: Final = "delete from snapshots where session_id = $1"
 
-_RECALL: Final = """
-select body_hash, status, body, location from idempotency where tenant = $1 and key = $2
-"""
+# The release of event generation 1 kept a key that was sent in quotes with them; a request that is
+# repeated across the upgrade is found by that. It can go when no record of that release is kept.
+_QUOTED: Final = "'\"' || $2::text || '\"'"
 
-_REMEMBER: Final = """
+_RECALL: Final = f"""
+select body_hash, status, body, location from idempotency
+where tenant = $1 and key in ($2, {_QUOTED}) order by key = $2 desc limit 1
+"""  # noqa: S608 - made of constants of this room
+
+_REMEMBER: Final = f"""
 insert into idempotency
     (tenant, key, route, body_hash, status, body, session_id, location, created_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, now()) on conflict do nothing
-"""
+select $1, $2, $3, $4, $5, $6, $7, $8, now()
+where not exists (select from idempotency where tenant = $1 and key = {_QUOTED})
+on conflict do nothing
+"""  # noqa: S608 - made of constants of this room
 
 _FINISH: Final = """
 insert into idempotency
@@ -309,6 +319,7 @@ def _record(r: Remember) -> tuple[object, ...]:
 
 def _create_values(new: NewSession, remember: Remember | None) -> tuple[object, ...]:
     r = remember
+    events = [(new.id, event) for event in new.events]
     return (
         new.id,
         new.tenant,
@@ -327,7 +338,8 @@ def _create_values(new: NewSession, remember: Remember | None) -> tuple[object, 
         JOURNAL_V,
         *fact_values(new.facts),
         *((r.key, r.route, r.body_hash, r.status, r.body) if r else (None,) * 5),
-        *event_arrays((new.id, event) for event in new.events),
+        *event_arrays(events),
         new.view,
         new.on_disconnect,
+        *told_arrays(events),
     )

@@ -8,7 +8,6 @@ from asyncpg import Record
 from app.runtime.ports.journal import Facts, SealedEvent
 from app.runtime.ports.keys import WrappedKey
 from app.runtime.ports.sessions import SessionRow
-from app.runtime.side.webhook_records import EVENTS as WEBHOOK_EVENTS
 from app.runtime.times import maybe_time, maybe_us, to_time, to_us
 
 JOURNAL_V: Final = 2
@@ -38,6 +37,7 @@ EVENT_TYPES: Final = (
     "bytea[]",
     "bytea[]",
 )
+TOLD_TYPES: Final = ("text[]", "bigint[]", "int[]", "text[]")
 EVENT_COLUMNS: Final = "session_id, seq, v, type, phase, turn, step, at, payload, hash"
 
 
@@ -55,14 +55,17 @@ def event_arrays(events: Iterable[tuple[str, SealedEvent]]) -> list[list[object]
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in EVENT_TYPES]
 
 
+def told_arrays(events: Iterable[tuple[str, SealedEvent]]) -> list[list[object]]:
+    """Return the events that endpoints are told of, of any sessions, as one array a column."""
+    rows = [(i, e.seq, e.turn, e.told) for i, e in events if e.told is not None]
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in TOLD_TYPES]
+
+
 def event_of(row: Record) -> SealedEvent:
     """Return a stored event; its columns come first, from `seq` on and in their order."""
     seq, v, kind, phase, turn, step, at, payload, link = row[:9]
     return SealedEvent(seq, v, kind, phase, turn, step, to_us(at), payload, link)
 
-
-TOLD_TYPES: Final = ", ".join(f"'{kind}'" for kind in WEBHOOK_EVENTS)
-"""The types of events that an endpoint can be told of."""
 
 DELIVER_TO_WEBHOOKS: Final = """
 insert into deliveries (id, webhook_id, tenant, session_id, seq, turn, type,
@@ -74,7 +77,10 @@ select 'dlv_' || lpad(to_hex((extract(epoch from now()) * 1000000)::bigint), 14,
 from notable v
 join webhooks w on w.tenant = v.tenant and w.enabled and v.type = any(w.events)
 """
-"""Part of a statement that stores the events which `notable` names, with their tenants."""
+"""Part of a statement that stores the events which `notable` names, with their tenants.
+
+The type of a delivery is the name under which it is told, not always that of its event.
+"""
 
 FACT_TYPES: Final = (
     "text",

@@ -7,6 +7,8 @@ owner into it. A claim raises the epoch, which fences off whoever owned it befor
 from collections.abc import Sequence
 from typing import Final
 
+from asyncpg import Record
+
 from app.runtime.ports.keys import WrappedKey
 from app.runtime.ports.workers import Claim, Owned
 from app.runtime.times import maybe_us
@@ -17,6 +19,12 @@ _RENEW: Final = """
 insert into workers (id, lease_until, started_at, version)
 values ($1, now() + $2::float8 * interval '1 second', now(), $3)
 on conflict (id) do update set lease_until = excluded.lease_until
+"""
+
+_CLAIMED: Final = """
+returning s.id, s.tenant, s.epoch, s.claims, s.key_id, s.data_key, s.head, s.head_hash,
+    s.inbox_head, s.inbox_seen, t.owner is not null or s.claims > 1 as takeover,
+    case when t.timer_at <= now() then t.timer_at end as rang_at
 """
 
 # The tenants that have something due are found by hopping over the index, and only a few rows of
@@ -61,9 +69,32 @@ with recursive alive as materialized (
 update sessions s set owner = $1, epoch = s.epoch + 1, claims = s.claims + 1, wake_at = null,
     timer_at = case when s.timer_at <= now() then null else s.timer_at end
 from taken t where s.id = t.id and t.place <= $3::int
-returning s.id, s.tenant, s.epoch, s.claims, s.key_id, s.data_key, s.head, s.head_hash,
-    s.inbox_head, s.inbox_seen, t.owner is not null or s.claims > 1 as takeover,
-    case when t.timer_at <= now() then t.timer_at end as rang_at
+{_CLAIMED}
+"""  # noqa: S608 - made of constants of this room
+
+# Found by an index of its own: it costs next to nothing when nobody asked, however many wait.
+CLAIM_ENDING: Final = f"""
+with alive as materialized (
+    select array_agg(id) as ids from workers where lease_until > now()
+), asked as (
+    select s.id, s.wake_at, row_number() over (partition by s.tenant order by s.wake_at) as place
+    from sessions s
+    where s.ending > s.inbox_seen and s.wake_at <= now() and s.min_version <= {JOURNAL_V}
+        and s.key_id = any($3::text[]) and {unowned("s", "select ids from alive")}
+), taken as (
+    select s.id, s.owner, s.timer_at
+    from (select * from asked order by place, wake_at limit 4 * $2::int) a, lateral (
+        select s.id, s.owner, s.timer_at from sessions s
+        where s.id = a.id and s.ending > s.inbox_seen and s.wake_at <= now()
+            and {unowned("s", "select ids from alive")}
+        for update of s skip locked
+    ) s
+    where $1 = any((select ids from alive)::text[]) limit $2::int
+)
+update sessions s set owner = $1, epoch = s.epoch + 1, claims = s.claims + 1, wake_at = null,
+    timer_at = case when s.timer_at <= now() then null else s.timer_at end
+from taken t where s.id = t.id
+{_CLAIMED}
 """  # noqa: S608 - made of constants of this room
 
 # Owners are few and sessions many, so the owners are found by hopping over the index.
@@ -128,22 +159,15 @@ class PostgresWorkers:
         tenants taking turns, what has been due longest first.
         """
         rows = await self._engine.rows(CLAIM, worker, limit, per_tenant, keys)
-        return [
-            Claim(
-                session_id=row["id"],
-                tenant=row["tenant"],
-                epoch=row["epoch"],
-                claims=row["claims"],
-                key=WrappedKey(row["key_id"], row["data_key"]),
-                head=row["head"],
-                head_hash=row["head_hash"],
-                inbox_head=row["inbox_head"],
-                inbox_seen=row["inbox_seen"],
-                takeover=row["takeover"],
-                rang_us=maybe_us(row["rang_at"]),
-            )
-            for row in rows
-        ]
+        return [_claim_of(row) for row in rows]
+
+    async def claim_ending(self, worker: str, limit: int, keys: Sequence[str]) -> list[Claim]:
+        """Take up to `limit` of those due sessions whose inbox holds a cancel or a close.
+
+        Otherwise as `claim`: tenants taking turns, what has been due longest first.
+        """
+        rows = await self._engine.rows(CLAIM_ENDING, worker, limit, keys)
+        return [_claim_of(row) for row in rows]
 
     async def sweep(self) -> int:
         """Make due every session whose owner's lease is over; return how many."""
@@ -173,3 +197,19 @@ class PostgresWorkers:
         """Return how many sessions are due and have no owner; counted no further than `most`."""
         row = await self._engine.row(_QUEUED, most)
         return 0 if row is None else int(row[0])
+
+
+def _claim_of(row: Record) -> Claim:
+    return Claim(
+        session_id=row["id"],
+        tenant=row["tenant"],
+        epoch=row["epoch"],
+        claims=row["claims"],
+        key=WrappedKey(row["key_id"], row["data_key"]),
+        head=row["head"],
+        head_hash=row["head_hash"],
+        inbox_head=row["inbox_head"],
+        inbox_seen=row["inbox_seen"],
+        takeover=row["takeover"],
+        rang_us=maybe_us(row["rang_at"]),
+    )

@@ -24,6 +24,7 @@ from app.core.events import (
     GuardTripped,
     ModelFailed,
     PhaseEntered,
+    SecurityFlagged,
     ToolFinished,
     TurnEnded,
 )
@@ -191,7 +192,7 @@ class Metrics:
                 self._outcomes.add((self._tool_label(body), body.outcome.value))
             case ModelFailed():
                 self._failures.add((self._model(after.model.name), body.error.kind.value))
-            case GuardTripped():
+            case GuardTripped() | SecurityFlagged():
                 self._guards.add((body.guard,))
             case TurnEnded():
                 self._turns.add((body.stop_reason.value,))
@@ -232,4 +233,6 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-_COUNTED: Final = frozenset({PhaseEntered, ToolFinished, ModelFailed, GuardTripped, TurnEnded})
+_COUNTED: Final = frozenset(
+    {PhaseEntered, ToolFinished, ModelFailed, GuardTripped, SecurityFlagged, TurnEnded}
+)

@@ -17,6 +17,7 @@ from app.core.events import (
     ModelFailed,
     Outcome,
     PhaseEntered,
+    SecurityFlagged,
     SessionClaimed,
     ToolFinished,
     TurnEnded,
@@ -148,12 +149,13 @@ def _model_failed(body: ModelFailed) -> dict[str, object]:
     return {"kind": body.error.kind, "attempt": body.attempt}
 
 
-_WARNINGS: Final = frozenset({ModelFailed, ToolFinished})
+_WARNINGS: Final = frozenset({ModelFailed, SecurityFlagged, ToolFinished})
 
 _SAID: Final[dict[type[Body], Callable[..., dict[str, object] | None]]] = {
     PhaseEntered: lambda body: {"from": body.source, "to": body.target},
     TurnEnded: lambda body: {"status": body.status, "stop_reason": body.stop_reason},
     GuardTripped: lambda body: {"guard": body.guard},
+    SecurityFlagged: lambda body: {"guard": body.guard, "call_id": body.call_id},
     SessionClaimed: lambda body: {"worker": body.worker, "epoch": body.epoch},
     ModelFailed: _model_failed,
     ToolFinished: _tool_failed,

@@ -72,6 +72,10 @@ BUILTINS: Final[tuple[ToolSpec, ...]] = (CALCULATE, NOW)
 """The built-in tools that there are; their names cannot be registered."""
 
 
+PURE: Final = frozenset({CALCULATE.name, NOW.name})
+"""Those that do nothing but compute, in less than a few milliseconds."""
+
+
 class Builtins:
     """Carries out the built-in tools."""
 

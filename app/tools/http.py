@@ -32,6 +32,9 @@ _CONNECTIONS: Final = 200
 _IDLE: Final = 50
 _IDLE_S: Final = 5.0
 _IN_THREAD: Final = 65_536
+EGRESS: Final = "egress"
+"""The guard that is named when a call goes where none may go."""
+
 _DEFAULTS: Final = {
     "accept": "application/json, text/*;q=0.9, */*;q=0.5",
     "accept-encoding": "identity",
@@ -157,7 +160,8 @@ class HttpTools:
             finally:
                 await response.aclose()
         except EgressRefusedError as error:
-            raise _failure(FaultKind.PERMISSION, f"{error}.", flight) from None
+            fault = Fault.of(FaultKind.PERMISSION, f"{error}.", sent=flight.sent)
+            raise ToolFailure(fault, flagged=EGRESS) from None
         except UnresolvedError as error:
             raise _failure(FaultKind.UNAVAILABLE, f"{error}.", flight) from None
         except (httpcore2.LocalProtocolError, httpx2.InvalidURL):

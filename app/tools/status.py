@@ -16,7 +16,7 @@ from app.core.canonical import Json
 from app.core.faults import Fault, FaultKind
 from app.core.toolbox import HttpTemplate, ToolSpec
 from app.runtime.errors import ToolFailure
-from app.runtime.ports.tools import StatusReply
+from app.runtime.ports.tools import StatusReply, ToolReply
 from app.tools.present import present
 from app.tools.received import Received, fault_of, value_of
 from app.tools.templates import Outgoing, build
@@ -69,14 +69,13 @@ def status_of(received: Received, host: str, max_chars: int, now_us: int) -> Sta
     if isinstance(value, dict) and _SAYS in value:
         return _in_words(value, host, max_chars)
     reply = present(value, max_chars, cut_off=received.cut_off)
-    return StatusReply(happened=True, output=reply.output, detail=f"{host} carried it out.")
+    return _carried_out(reply, host)
 
 
 def _in_words(value: Mapping[str, Json], host: str, max_chars: int) -> StatusReply:
     match value[_SAYS]:
         case True:
-            output = present(value.get("output", value), max_chars).output
-            return StatusReply(happened=True, output=output, detail=f"{host} carried it out.")
+            return _carried_out(present(value.get("output", value), max_chars), host)
         case False:
             return StatusReply(happened=False, detail=f"{host} did not carry it out.")
         case None:
@@ -84,3 +83,8 @@ def _in_words(value: Mapping[str, Json], host: str, max_chars: int) -> StatusRep
         case _:
             message = f"{host} answered with a '{_SAYS}' that is no boolean."
             raise ToolFailure(Fault.of(FaultKind.INTERNAL, message))
+
+
+def _carried_out(reply: ToolReply, host: str) -> StatusReply:
+    detail = f"{host} carried it out."
+    return StatusReply(happened=True, output=reply.output, detail=detail, content=reply.content)

@@ -37,3 +37,16 @@ async def test_a_crowd_of_forks_is_made_a_few_at_a_time(
         made = [group.create_task(client.post(path, json=body)) for _ in range(12)]
     assert {task.result().status_code for task in made} == {201}
     assert most == AT_ONCE
+
+
+@pytest.mark.req("STATE-7", "API-8")
+async def test_a_fork_has_what_the_request_does_not_change(
+    client: httpx2.AsyncClient,
+) -> None:
+    body = {"task": "go", "metadata": {"who": "me"}, "on_disconnect": "cancel"}
+    parent = (await client.post("/v1/sessions", json=body)).json()
+    path = f"/v1/sessions/{parent['id']}/fork"
+    made = (await client.post(path, json={"at_seq": 2, "task": "another"})).json()
+    same = ("on_disconnect", "metadata", "model", "tools", "limits", "agent", "prompts", "mode")
+    assert {name: made[name] for name in same} == {name: parent[name] for name in same}
+    assert made["on_disconnect"] == "cancel"

@@ -202,12 +202,38 @@ async def test_a_mark_left_by_a_crash_is_taken_over_by_what_may_be_repeated(
     assert again.headers["idempotency-replayed"] == "true"
 
 
-async def test_a_mark_left_by_a_crash_stays_where_nobody_knows(
+async def test_what_a_crash_cut_off_is_told_to_be_so_where_nobody_knows(
     client: httpx2.AsyncClient, world: World
 ) -> None:
+    """The answer is final: nothing is sent under this key, and nobody is told to wait for it."""
+    await client.post("/v1/tools", json={"name": "pay"})
+    path = "/v1/tools/pay/invoke"
+    assert _type(await _left_in_flight(client, world, path)) == "idempotency-key-in-flight"
     world.store.marks_are_old = True
-    answer = await _left_in_flight(client, world, "/v1/tools/calculate/invoke")
-    assert (answer.status_code, len(world.tool_port.requests)) == (409, 0)
+    answers = [await client.post(path, json={}, headers=KEY) for _ in range(2)]
+    for answer in answers:
+        assert (answer.status_code, _type(answer)) == (409, "idempotency-key-cut-off")
+        assert "retry-after" not in answer.headers
+    assert answers[0].content == answers[1].content
+    assert answers[1].headers["idempotency-replayed"] == "true"
+    other = await client.post(path, json={"arguments": {"a": 1}}, headers=KEY)
+    assert _type(other) == "idempotency-key-reused"
+    assert world.tool_port.requests == []
+
+
+async def test_a_call_that_only_reads_is_made_again_after_a_crash(
+    client: httpx2.AsyncClient, world: World
+) -> None:
+    await client.post("/v1/tools", json={"name": "look", "effect": "read"})
+    path = "/v1/tools/look/invoke"
+    assert (await _left_in_flight(client, world, path)).status_code == 409
+    world.store.marks_are_old = True
+    assert (await client.post(path, json={}, headers=KEY)).status_code == 200
+    assert len(world.tool_port.requests) == 1
+
+
+def _type(answer: httpx2.Response) -> str:
+    return str(answer.json()["type"]).removeprefix("/problems/")
 
 
 async def test_a_refusal_leaves_the_key_free(client: httpx2.AsyncClient) -> None:

@@ -112,6 +112,8 @@ async def test_keys_on_each_post(client: httpx2.AsyncClient, world: World) -> No
         ({"cron": None, "at": "2001-01-01T00:00:00Z"}, "/at"),
         ({"cron": None, "at": "soon"}, "/at"),
         ({"timezone": "Mars/Olympus"}, "/timezone"),
+        ({"timezone": "localtime"}, "/timezone"),
+        ({"timezone": "right/Europe/Berlin"}, "/timezone"),
         ({"missed": "never"}, "/missed"),
         ({"session": {"task": ""}}, "/session/task"),
         ({"session": {"task": "a", "model": "none"}}, "/session/model"),
@@ -167,4 +169,7 @@ async def test_erasing_a_session(client: httpx2.AsyncClient, world: World) -> No
         await client.get(path + "/events"),
     ):
         assert (answer.status_code, answer.json()["type"]) == (409, "/problems/session-erased")
+    for verb in ("cancel", "close", "close"):
+        settled = await client.post(f"{path}/{verb}")
+        assert (settled.status_code, settled.json()) == (200, shown)
     assert (await client.delete("/v1/sessions/ses_none")).status_code == 404

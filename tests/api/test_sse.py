@@ -149,3 +149,24 @@ async def test_after_the_end_what_is_there_is_sent_and_no_more() -> None:
             await asyncio.sleep(0)
         late.cancel()
     assert sent == sse.RETRY + sse.encode(frame)
+
+
+@pytest.mark.req("API-3")
+async def test_the_end_of_the_parent_does_not_end_the_stream_of_a_fork() -> None:
+    async def frames() -> AsyncGenerator[Frame, None]:
+        for seq, kind in enumerate(("session.closed", "session.forked", "session.closed"), start=1):
+            yield Frame(kind, seq, b"{}")
+        await asyncio.Event().wait()  # who follows from turn to turn is told of no end
+
+    pipe = Pipe(room=9)
+    stream = EventStream(
+        frames(), draining=asyncio.Event(), places=Places(9), seat=None, instance="/", head=2
+    )
+    async with asyncio.timeout(3):
+        await stream({}, pipe.receive, pipe.send)
+    sent = b"".join(m["body"] for m in pipe.sent if m["type"] == "http.response.body")
+    assert [line for line in sent.split(b"\n") if line.startswith(b"id:")] == [
+        b"id: 1",
+        b"id: 2",
+        b"id: 3",
+    ]

@@ -4,7 +4,8 @@ import httpx2
 import pytest
 
 from app.api.shapes.webhooks import DeliveryOut, TriedOut, WebhookOut, WebhookSecretOut
-from app.runtime.side.webhook_records import EVENTS, DeliveryStatus, Posted, WebhookDelivery
+from app.runtime.side.webhook_records import DeliveryStatus, Posted, WebhookDelivery
+from app.runtime.telling import EVENTS
 from tests.fakes.api_world import World
 
 URL = "/v1/webhooks"

@@ -49,6 +49,11 @@ class Ground:
         """Number the databases."""
         self._numbers = itertools.count(1)
 
+    @property
+    def pids(self) -> list[int]:
+        """Return the processes that every system shares."""
+        return [self.postgres.pid, self.valkey.pid, self.model.pid]
+
     async def database(self) -> str:
         """Return the address of a new, empty database, and leave Valkey empty too."""
         name = f"bench_{next(self._numbers)}"

@@ -1,7 +1,8 @@
 """What processes used, from /proc: CPU time and memory of whole process trees."""
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,29 @@ def cpu_ms(groups: dict[str, list[int]]) -> dict[str, float]:
         / _TICKS_PER_S
         for name, roots in groups.items()
     }
+
+
+@contextlib.contextmanager
+def only_on(cores: int | None, roots: Iterable[int]) -> Iterator[None]:
+    """Keep these trees, this process, and what they start, on so many cores; None: on all."""
+    whole = os.sched_getaffinity(0)
+    if cores is None:
+        yield
+        return
+    pids = [*roots, os.getpid()]
+    _pin(pids, set(sorted(whole)[:cores]))
+    try:
+        yield
+    finally:
+        _pin(pids, whole)
+
+
+def _pin(roots: Iterable[int], cores: set[int]) -> None:
+    for pid in _tree(roots, _stats()):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for thread in (_PROC / str(pid) / "task").iterdir():
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(thread.name), cores)
 
 
 def machine_cpu_ms() -> float:

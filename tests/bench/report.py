@@ -17,6 +17,10 @@ AIM_LATENCY: Final = 2.0
 MOST_OTHERS: Final = 0.1
 """Cores that other programs may take before the report says so."""
 
+AIM_SCALING: Final = 1.6
+"""What a second core with a second worker is to bring."""
+
+SCALING_CELL: Final = Cell(64)
 AIM_CELLS: Final = (Cell(1), Cell(64), Cell(1, stream=True), Cell(64, stream=True))
 _HEAD: Final = (
     "system",
@@ -150,6 +154,17 @@ def aims(results: Results, *, floor: str, bare: str, ours: Iterable[str]) -> lis
                     f"service's, aim {AIM_LATENCY:.0f}: {_verdict(ratio <= AIM_LATENCY)}"
                 )
     return lines
+
+
+def scaling(results: Results, *, one: str, two: str) -> list[str]:
+    """Return what two workers on two cores give, beside one worker with everything on one core."""
+    alone, both = results.median(one, SCALING_CELL), results.median(two, SCALING_CELL)
+    if alone is None or both is None:
+        return []
+    ratio = both.rate / alone.rate
+    verdict = _verdict(ratio >= AIM_SCALING)
+    rates = f"{both.rate:.1f} against {alone.rate:.1f} sessions/s"
+    return [f"{two} : {one}: {ratio:.2f} ({rates}), aim {AIM_SCALING}: {verdict}"]
 
 
 def _added(results: Results, system: str, floor: str, bare: str, *, stream: bool) -> float | None:

@@ -13,7 +13,7 @@ import aiohttp
 from typing_extensions import override
 
 from tests.bench import floor
-from tests.bench.ground import Ground, free_port, logged
+from tests.bench.ground import Ground, Process, free_port, logged
 from tests.bench.work import TOOL_CALLS
 from tests.waiting import until
 
@@ -55,17 +55,20 @@ class Running:
     command: Callable[[Cell], list[str]]
     groups: dict[str, list[int]] = field(default_factory=dict)
     bare: bool = False
+    url: str = ""
+    processes: list[Process] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class System:
-    """Something to measure."""
+    """Something to measure: in these cells, on so many cores (None: in all, on all)."""
 
     name: str
     start: Callable[[Ground], AbstractAsyncContextManager[Running]]
     streams: bool = True
-    only_aims: bool = False
     http_tool: bool = False
+    cells: tuple[Cell, ...] | None = None
+    cores: int | None = None
 
 
 def _driver(url: str, events: int) -> Callable[[Cell], list[str]]:
@@ -106,7 +109,8 @@ def surefoot(
     roles: tuple[str, ...] = ("api", "worker"),
     env: Callable[[Ground], Mapping[str, str]] = lambda _ground: {},
     profile: bool = False,
-    only_aims: bool = False,
+    cells: tuple[Cell, ...] | None = None,
+    cores: int | None = None,
 ) -> System:
     """Return ours, with these processes."""
 
@@ -114,13 +118,13 @@ def surefoot(
     async def start(ground: Ground) -> AsyncIterator[Running]:
         log = ground.folder / "surefoot.log"
         database = await ground.database()
-        ports = {role: free_port() for role in roles}
-        url = f"http://127.0.0.1:{ports[roles[0]]}"
-        pids: list[int] = []
+        ports = [free_port() for _ in roles]
+        url = f"http://127.0.0.1:{ports[0]}"
+        processes: list[Process] = []
         async with AsyncExitStack() as stack:
             settings = {**_environment(ground, database), **env(ground)}
             await _migrate(settings, log)
-            for role, port in ports.items():
+            for role, port in zip(roles, ports, strict=True):
                 process = await stack.enter_async_context(
                     logged(
                         [*_command(role, ground.folder if profile else None)],
@@ -128,13 +132,15 @@ def surefoot(
                         env={**settings, "SUREFOOT_PORT": str(port)},
                     )
                 )
-                pids.append(process.pid)
+                processes.append(process)
             await _ready(url, log)
             await _register_tool(url, ground.tools)
             servers = {"postgres": [ground.postgres.pid], "valkey": [ground.valkey.pid]}
-            yield Running(_driver(url, EVENTS), {"service": pids, **servers})
+            pids = [process.pid for process in processes]
+            groups = {"service": pids, **servers}
+            yield Running(_driver(url, EVENTS), groups, url=url, processes=processes)
 
-    return System(name, start, only_aims=only_aims, http_tool=True)
+    return System(name, start, http_tool=True, cells=cells, cores=cores)
 
 
 def _environment(ground: Ground, database: str) -> dict[str, str]:

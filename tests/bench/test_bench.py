@@ -1,15 +1,17 @@
 """The bench itself: it does the work it says, counts what it says, and refuses what is wrong."""
 
 import asyncio
+import os
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.bench import agent, floor, procs, report
+from tests.bench import agent, floor, handover, procs, report
 from tests.bench.closed_loop import ClosedLoop, Sample
 from tests.bench.driver import Driver, WrongError
 from tests.bench.loops import CLIENTS
@@ -168,3 +170,26 @@ def test_it_runs_and_writes_its_page(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "| floor service | 16 |" in page.read_text()
     assert floor.EVENTS == 7
+
+
+def test_a_handover_is_read_from_the_journal() -> None:
+    """The second claim and the first answer after it, counted from the blow."""
+    at = "2026-01-05T09:30:0"
+    told = [
+        ("session.claimed", "1.000000Z"),
+        ("model.answered", "1.500000Z"),
+        ("session.claimed", "5.250000Z"),
+        ("model.requested", "5.260000Z"),
+        ("model.answered", "5.750000Z"),
+    ]
+    journal = [{"type": kind, "at": at + second} for kind, second in told]
+    blow = datetime.fromisoformat(at + "2Z").timestamp()
+    assert handover.after(journal, blow) == pytest.approx((3.25, 3.75))
+    assert handover.after(journal[:2], blow) is None
+
+
+def test_processes_are_kept_on_some_cores_for_a_while() -> None:
+    whole = os.sched_getaffinity(0)
+    with procs.only_on(1, [os.getpid()]):
+        assert len(os.sched_getaffinity(0)) == 1
+    assert os.sched_getaffinity(0) == whole

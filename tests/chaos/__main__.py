@@ -56,7 +56,7 @@ async def _main(given: argparse.Namespace) -> int:
 
 def _is_wanted(case: Case, given: argparse.Namespace) -> bool:
     only = [word for word in given.only.split(",") if word]
-    there = not only or case.port in only or case.point in only
+    there = not only or case.row in only or case.point in only
     return there and case.action in given.actions.split(",")
 
 

@@ -26,18 +26,45 @@ _TIMED: Final = tuple(
     for port, nth in (("renew", 1), ("renew", 2), ("sweep", 1), ("owned", 1))
     for side in SIDES
 )
+TWICE: Final = "twice"
+_TAKEOVER: Final = ("claim:1:after", "append:1:before", "append:1:after")
+"""Where a successor is killed as well: it has the session, and writes that it has it."""
+_EARLY: Final = ("fold:1:after", *_TAKEOVER)
+"""The same while the journal is short: then it is read with those of others."""
+_RECOVERED: Final = {
+    "asked:2": (*_EARLY, "model:1:before", "model:1:after"),
+    "sent:put1": (*_EARLY, "tool:1:before", "tool:1:after"),
+    "done:put1": (*_EARLY, "tool:1:before", "tool:1:after"),
+    "sent:pay2": (*_EARLY, "append:2:before"),
+    "done:pay2": (*_EARLY, "append:2:before"),
+    "sent:order1": (*_TAKEOVER, "check:1:before", "check:1:after"),
+    "done:order1": (*_TAKEOVER, "check:1:before", "check:1:after"),
+    "done:send1": (*_TAKEOVER, "append:2:before"),
+}
+"""By the first blow, where the second one falls: both hit the same call."""
+_STOPPED_FIRST: Final = ("sent:pay2", "done:put1", "sent:order1")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A point (`port:n:side`, `asked:n`, `sent:op`, `done:op`), and what happens there."""
+    """A point (`port:n:side`, `asked:n`, `sent:op`, `done:op`), and what happens there.
+
+    `second` is where the successor is killed too, while it recovers from that.
+    """
 
     point: str
     action: Action
+    second: str | None = None
 
     @override
     def __str__(self) -> str:
-        return f"{self.point} {self.action}"
+        again = "" if self.second is None else f", then {self.second} kill"
+        return f"{self.point} {self.action}{again}"
+
+    @property
+    def row(self) -> str:
+        """Return the line of the table it belongs to."""
+        return TWICE if self.second is not None else self.port
 
     @property
     def port(self) -> str:
@@ -83,3 +110,14 @@ def cases(recorded: Sequence[Sequence[str]], requests: int) -> list[Case]:
         *(f"{port}:1:{side}" for port in DRAIN for side in SIDES),
     ]
     return [Case(point, action) for point in points for action in ACTIONS]
+
+
+def twice() -> list[Case]:
+    """Return the cases in which two blows fall, each on another worker."""
+    return [
+        Case(first, action, second)
+        for first, seconds in _RECOVERED.items()
+        for action in ACTIONS[:2]
+        if action == "kill" or first in _STOPPED_FIRST
+        for second in (seconds if action == "kill" else _TAKEOVER)
+    ]

@@ -162,7 +162,7 @@ class _Run:
         """Return whether the point was come to; the very last ones come just after the answer."""
         with suppress(TimeoutError):
             await until(lambda: self._found.struck or victim.struck, timeout_s=LAST_S)
-        return self._found.struck or victim.struck
+        return self._found.struck or (self._case.second is None and victim.struck)
 
     def _talk(self, victim: Process) -> User:
         effects, stays = self._lane.outside.effects, self._lane.api.url
@@ -189,7 +189,7 @@ class _Run:
         """Wait until the process is struck; then let another one take over."""
         case = self._case
         await self._harm(victim)
-        self._found.struck = True
+        self._found.struck = case.second is None
         answered = user.answered
         if case.action == "kill":
             await victim.wait()
@@ -198,10 +198,25 @@ class _Run:
         if case.from_outside or case.held:
             self._lane.outside.hold(case, self._name).release()
         if not case.of_api:
-            second = await self._stack.start("worker", without=self._lane.without)
-            self._processes.append(second)
+            await self._succeed()
         if case.action == "stop":
             await self._wake(user, victim, answered)
+
+    async def _succeed(self) -> None:
+        """Let another worker take over; where it is struck as well, one more after that."""
+        second = self._case.second
+        successor = await self._stack.start(
+            "worker", point=second, ready=second is None, without=self._lane.without
+        )
+        self._processes.append(successor)
+        if second is None:
+            return
+        await until(lambda: successor.struck or self._done, timeout_s=CASE_S)
+        if successor.struck:
+            self._found.struck = True
+            await successor.wait()
+            third = await self._stack.start("worker", without=self._lane.without)
+            self._processes.append(third)
 
     async def _wake(self, user: User, victim: Process, answered: int) -> None:
         """Let a stopped process go on once others have gone on without it.
@@ -237,9 +252,10 @@ class _Run:
         """End the processes of this case as an operator does; none may need to be forced."""
         for process in self._processes:
             process.terminate()
-        for process in self._processes:
+        for n, process in enumerate(self._processes):
             code = await process.wait(CASE_S)
-            killed = self._case.action == "kill" and process is self._processes[0]
+            first, second = n == 0, n == 1 and self._case.second is not None
+            killed = second or (first and self._case.action == "kill")
             if code != 0 and not (killed and code < 0):
                 self._found.faults.append(f"a {process.role} process ended with {code}")
             self._found.faults += _logged(process)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tests.chaos.cases import ACTIONS, Found
+from tests.chaos.cases import ACTIONS, TWICE, Found
 
 MEANINGS = {
     "claim": "a session taken by a worker",
@@ -31,6 +31,7 @@ MEANINGS = {
     "owned": "own sessions looked after",
     "give_up": "a session let go in a drain",
     "remove": "the lease ended in a drain",
+    TWICE: "an effect, and its recovery by a successor",
 }
 
 
@@ -54,7 +55,7 @@ def rows(found: Iterable[Found]) -> list[str]:
     """Return the lines of the table, in Markdown."""
     by_port: defaultdict[str, list[Found]] = defaultdict(list)
     for one in found:
-        by_port[one.case.port].append(one)
+        by_port[one.case.row].append(one)
     head = (
         "port",
         "what happens there",
@@ -77,7 +78,7 @@ def _row(port: str, found: list[Found]) -> str:
     cells = [
         port,
         MEANINGS.get(port, ""),
-        len({one.case.point for one in found}),
+        len({(one.case.point, one.case.second) for one in found}),
         *(sum(one.struck and one.case.action == a for one in whole) for a in ACTIONS),
         sum(one.asked_back > 0 for one in found),
         sum(one.again for one in found),

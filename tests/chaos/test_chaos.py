@@ -13,13 +13,15 @@ from tests.chaos.table import failed
 from tests.integration.stack import Stacks
 
 LANES = 8
+TWICE_EVERY = 12
 THOROUGH = {"append", "tool", "sent", "commit"}
 """Ports of which a point gets every action."""
 
 
 def _part(every: list[Case]) -> list[Case]:
     """Return a part that holds each port, and each action at some of them."""
-    part: list[Case] = []
+    part: list[Case] = [case for case in every if case.second is not None][::TWICE_EVERY]
+    every = [case for case in every if case.second is None]
     ports = dict.fromkeys(case.port for case in every)
     for port, action in zip(ports, itertools.cycle(ACTIONS), strict=False):
         points = list(dict.fromkeys(case.point for case in every if case.port == port))

@@ -17,6 +17,7 @@ from app.core.events import (
     Event,
     ModelRequested,
     SessionClosed,
+    SessionForked,
     ToolFinished,
     ToolIntended,
     TurnEnded,
@@ -124,7 +125,7 @@ def _turns(events: list[Event]) -> Iterable[str]:
     if open_turns:
         yield f"turns without an end: {sorted(open_turns)}"
     for before, after in pairwise(events):
-        if isinstance(before.body, SessionClosed):
+        if isinstance(before.body, SessionClosed) and not isinstance(after.body, SessionForked):
             yield f"{after.body.TYPE} at {after.seq} after the session was closed"
         over = isinstance(before.body, TurnEnded)
         if over and isinstance(after.body, ToolIntended | ToolFinished | ModelRequested):

@@ -126,6 +126,32 @@ async def test_nudges_reach_every_process_once(hubs: Hubs) -> None:
     assert sorted(heard) == [(1, "ses_1"), (1, "ses_2"), (2, "ses_1"), (2, "ses_2")]
 
 
+@pytest.mark.parametrize("kind", ["fake", "redis"])
+async def test_that_a_session_rests_is_heard_where_somebody_listens(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    """In one's own process at once, in every other that asked before it ran."""
+    heard: list[str] = []
+    near: Hub
+    far: Hub
+    async with AsyncExitStack() as stack:
+        if kind == "fake":
+            near = far = MemoryHub()
+            near.on_rest(heard.append)
+            near.on_rest(heard.append)
+        else:
+            url = server_url(request)
+            near = await stack.enter_async_context(running_hub(url, on_rest=heard.append))
+            far = await stack.enter_async_context(running_hub(url, on_rest=heard.append))
+            await stack.enter_async_context(running_hub(url))  # it did not ask
+        near.rested("ses_1")
+        assert heard[0] == "ses_1"
+        await until(lambda: len(heard) == 2)
+        far.rested("ses_2")
+        await until(lambda: len(heard) == 4)
+    assert sorted(heard) == ["ses_1", "ses_1", "ses_2", "ses_2"]
+
+
 @pytest.mark.req("STATE-2")
 async def test_a_hot_state_comes_back(hot: HotStates) -> None:
     assert await hot.get("ses_1") is None

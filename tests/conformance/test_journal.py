@@ -69,6 +69,22 @@ async def test_only_the_right_epoch_and_head_may_write(stores: Stores) -> None:
     assert (await stores.journal.append_batch([good]))[0].fate is Fate.FENCED
 
 
+@pytest.mark.req("TOOL-17")
+async def test_what_must_not_be_behind_is_written_only_when_all_was_seen(stores: Stores) -> None:
+    """What lapses while somebody speaks up has not lapsed."""
+    a, b = await claimed(stores, 2)
+    async with stores.sessions.locked("default", a.session_id) as locked:
+        assert locked is not None
+        assert await locked.deliver(message()) == 1
+    lapses = [replace(append(claim), unless_behind=True) for claim in (a, b)]
+    behind, written = await stores.journal.append_batch(lapses)
+    assert behind == Appended(Fate.BEHIND, 1)
+    assert written.fate is Fate.WRITTEN
+    assert len(await stores.journal.read(a.session_id, 0, 100)) == 2
+    (seen,) = await stores.journal.append_batch([replace(lapses[0], inbox_seen=1)])
+    assert seen.fate is Fate.WRITTEN
+
+
 async def test_a_batch_answers_in_its_order_and_each_entry_for_itself(stores: Stores) -> None:
     a, b, c = await claimed(stores, 3)
     stale = replace(b, epoch=b.epoch + 1)

@@ -105,6 +105,20 @@ async def test_a_session_is_noted_also_when_the_schedule_moved_on(stores: Stores
     assert await stores.schedules.get("default", row.id) == changed
 
 
+async def test_a_session_is_noted_also_when_another_worker_left_its_time_out(
+    stores: Stores,
+) -> None:
+    """Two saw the firing due: one made it in time, the other noted first that it was missed."""
+    row = schedule()
+    await stores.schedules.create(row)
+    skipped = replace(fired(row), outcome=Outcome.SKIPPED, session_id=None, error="missed")
+    assert await stores.schedules.advance(row, skipped, (row.next_us or 0) + 1)
+    assert not await stores.schedules.advance(row, fired(row), (row.next_us or 0) + 2)
+    assert await stores.schedules.runs(row.id, 10) == [fired(row)]
+    assert not await stores.schedules.advance(row, skipped, (row.next_us or 0) + 1)
+    assert await stores.schedules.runs(row.id, 10) == [fired(row)]
+
+
 async def test_what_was_left_out_is_not_the_last_time(stores: Stores) -> None:
     row = schedule()
     await stores.schedules.create(row)

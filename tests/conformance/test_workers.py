@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from app.runtime.ports.journal import Fate, Release
+from app.runtime.ports.sessions import Delivery, InboxKind, SessionRow
 from app.runtime.ports.workers import Claim, Owned
 from tests.conformance.conftest import Stores
 from tests.making import AT_US, KEYS, append, message, new_session
@@ -198,3 +199,79 @@ async def test_what_is_due_and_unowned_is_counted_up_to_a_bound(stores: Stores) 
     release = Release(AT_US)
     await stores.journal.append_batch([append(claim, status="waiting", release=release)])
     assert await stores.workers.queued(9) == 3
+
+
+async def _told(stores: Stores, session_id: str, kind: InboxKind) -> None:
+    async with stores.sessions.locked("default", session_id) as locked:
+        assert locked is not None
+        subject = "session" if kind is InboxKind.CLOSE else None
+        assert await locked.deliver(Delivery(kind, b"sealed", subject)) is not None
+
+
+@pytest.mark.req("API-8")
+async def test_what_was_asked_to_end_is_claimed_apart(stores: Stores) -> None:
+    await make(stores, 4)
+    await stores.workers.renew("w1", 60)
+    assert await stores.workers.claim_ending("w1", 9, KEYS) == []
+    ids = [row.id for row in await page(stores)]
+    kinds = (InboxKind.CANCEL, InboxKind.CLOSE, InboxKind.MESSAGE)
+    for session_id, kind in zip(ids, kinds, strict=False):
+        await _told(stores, session_id, kind)
+    assert await stores.workers.claim_ending("w1", 9, ("other",)) == []
+    assert await stores.workers.claim_ending("w2", 9, KEYS) == [], "it has no lease"
+    (first,) = await stores.workers.claim_ending("w1", 1, KEYS)
+    (second,) = await stores.workers.claim_ending("w1", 9, KEYS)
+    assert {first.session_id, second.session_id} == set(ids[:2])
+    assert (first.epoch, first.claims, first.takeover) == (1, 1, False)
+    assert (first.inbox_head, first.inbox_seen) == (1, 0)
+    assert await stores.workers.claim_ending("w1", 9, KEYS) == [], "it has a living owner"
+    assert len(await stores.workers.claim("w1", 9, 9, KEYS)) == 2
+
+
+@pytest.mark.req("API-8")
+async def test_one_request_to_end_is_seen_once(stores: Stores) -> None:
+    """What is taken out of the inbox asks for nothing any more, whatever came behind it."""
+    await make(stores)
+    (session_id,) = [row.id for row in await page(stores)]
+    await _told(stores, session_id, InboxKind.CANCEL)
+    await _told(stores, session_id, InboxKind.MESSAGE)
+    await stores.workers.renew("w1", 60)
+    (claim,) = await stores.workers.claim_ending("w1", 9, KEYS)
+    await stores.journal.append_batch([append(claim, seen=1)])
+    await stores.workers.give_up("w1", session_id, claim.epoch, blameless=True)
+    assert await stores.workers.claim_ending("w1", 9, KEYS) == []
+    (claim,) = await stores.workers.claim("w1", 9, 9, KEYS)
+    entry = append(claim, seen=2, release=Release())
+    assert [a.released for a in await stores.journal.append_batch([entry])] == [True]
+    await _told(stores, session_id, InboxKind.CANCEL)
+    (claim,) = await stores.workers.claim_ending("w1", 9, KEYS)
+    assert claim.session_id == session_id
+
+
+@pytest.mark.req("API-8", "STATE-4")
+async def test_a_lost_owner_of_what_is_to_end_is_replaced(stores: Stores) -> None:
+    await make(stores)
+    old = await claim_one(stores)
+    await _told(stores, old.session_id, InboxKind.CANCEL)
+    await stores.workers.renew("w2", 60)
+    assert await stores.workers.claim_ending("w2", 9, KEYS) == []
+    await stores.workers.renew("w1", 0)
+    (claim,) = await stores.workers.claim_ending("w2", 9, KEYS)
+    assert (claim.epoch, claim.takeover) == (2, True)
+    assert (await stores.journal.append_batch([append(old)]))[0].fate is Fate.FENCED
+
+
+async def test_what_is_due_keeps_its_place_when_it_is_told_something(stores: Stores) -> None:
+    await make(stores, 2)
+    older, _newer = sorted(row.id for row in await page(stores))
+    async with stores.sessions.locked("default", older) as locked:
+        assert locked is not None
+        await locked.deliver(message())
+        await locked.wake()
+    assert (await claim_one(stores)).session_id == older
+
+
+async def page(stores: Stores) -> list[SessionRow]:
+    return await stores.sessions.page(
+        "default", after=None, limit=99, status=None, agent=None, tool=None
+    )

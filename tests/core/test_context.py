@@ -13,8 +13,10 @@ from app.core.context import (
     next_input,
     request_hash,
 )
+from app.core.effects import CallModel
 from app.core.events import Limits, Purpose, Usage
-from app.core.messages import AssistantMessage, MessageCall, ToolMessage, UserMessage
+from app.core.messages import AssistantMessage, Message, MessageCall, ToolMessage, UserMessage
+from app.core.plan import owed
 from tests.core.machine_kit import Machine, call
 
 
@@ -39,6 +41,15 @@ def test_neighbouring_user_messages_become_one() -> None:
     session.tell("third")
     session.prepare()
     assert len(assemble(session.state, Purpose.STEP)) == 1
+
+
+def test_only_notes_together_are_a_note() -> None:
+    """Who asks for what the user said last must not be shown a note, nor miss what was said."""
+    said, noted = UserMessage("said", 4), UserMessage("noted", 5, note=True)
+    for pair, note in (((said, noted), False), ((noted, said), False), ((noted, noted), True)):
+        state = replace(Machine().state, history=pair)
+        (only,) = assemble(state, Purpose.STEP)
+        assert only == UserMessage(f"{pair[0].text}\n\n{pair[1].text}", only.tokens, note=note)
 
 
 def test_the_closing_request_ends_with_its_note_and_costs_no_tools() -> None:
@@ -109,3 +120,45 @@ def test_the_hash_tells_requests_apart() -> None:
     assert len({request_hash(messages) for messages in some}) == len(some)
     again = (UserMessage("a", 9), AssistantMessage("b", 7, reasoning="thought"))
     assert request_hash(again) == request_hash(some[0])
+
+
+def _is_paired(messages: tuple[Message, ...]) -> bool:
+    """Return whether each call has its results right behind it, and no result is without one."""
+    missing: list[str] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if message.wire_id not in missing:
+                return False
+            missing.remove(message.wire_id)
+        elif missing:
+            return False
+        elif isinstance(message, AssistantMessage):
+            missing = [call.wire_id for call in message.calls]
+    return not missing
+
+
+@pytest.mark.req("LOOP-4", "CTX-7")
+@pytest.mark.case("C044")
+@pytest.mark.parametrize("budget", [*range(1, 1500, 47), 2_000, 5_000, 10_000])
+def test_at_no_budget_a_call_is_parted_from_its_result(budget: int) -> None:
+    """Twelve turns of a call and a result each, or of what the budget lets through."""
+    session = Machine(Limits(token_budget=budget))
+    for turn in range(1, 13):
+        while isinstance(effect := next(iter(owed(session.state)), None), CallModel):
+            assert _is_paired(assemble(session.state, effect.purpose))
+            last = session.state.history[-1]
+            if isinstance(last, UserMessage) and effect.purpose is Purpose.STEP:
+                session.step_ok(call("echo", {"n": turn}))
+            else:
+                session.answer(text="so it is")
+        assert len(session.ends()) == turn
+        session.tell(f"turn {turn}")
+        session.prepare()
+
+
+def test_a_fact_that_just_fits_is_whole_and_a_digest_of_facts_alone_begins_with_them() -> None:
+    session = Machine()
+    session.step_ok(call("echo"), output="x" * 400)
+    fact = fact_of(session.state.actions[0])
+    assert fact.text == "echo: " + "x" * 400
+    assert digest((fact,), " ") == f"Confirmed so far:\n- {fact.text}"

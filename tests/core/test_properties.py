@@ -1,6 +1,8 @@
 """What holds for every life of a session, whatever model, tools, users and crashes do."""
 
+import os
 from collections.abc import Callable
+from math import ceil
 from random import Random
 from typing import Final
 
@@ -21,11 +23,13 @@ from tests.core.walks import PRICED, forked, limits, lived, walk
 
 LIVES: Final = 400
 SOME: Final = 150
+SHARE: Final = float(os.environ.get("LIVES_SHARE", "1"))
+"""How much of these to live: `make mutants` plays the tests thousands of times."""
 
 
 def each(check: Callable[[int], None], lives: int = SOME) -> None:
     """Check many lives, each by its seed; a failure says which."""
-    for seed in range(lives):
+    for seed in range(ceil(lives * SHARE)):
         try:
             check(seed)
         except Exception as error:

@@ -157,7 +157,10 @@ def test_a_wrong_name_finds_its_nearest() -> None:
     known = ("search", "echo", "research", "pay")
     assert nearest("serch", known)[0] == "search"
     assert nearest("zzz", known) == ()
-    assert len(nearest("search", ["search1", "search2", "search3", "search4"])) == 3
+    alike = ["search1", "search2", "search3", "search4"]
+    assert len(nearest("search", alike)) == 3
+    assert len(nearest("search", alike, most=2)) == 2
+    assert nearest("get_wether_now", ("weather",)) == ("weather",), "half of it is enough"
 
 
 def test_a_tool_is_pinned_by_version_and_told_by_alias() -> None:

@@ -115,6 +115,7 @@ class FakeHub:
     elsewhere: int | None = 0
     nudged: list[str] = field(default_factory=list)
     queues: dict[str, list[asyncio.Queue[LiveEvent | None]]] = field(default_factory=dict)
+    resting: list[Callable[[str], None]] = field(default_factory=list)
 
     async def publish(self, events: Sequence[LiveEvent]) -> None:
         for event in events:
@@ -142,6 +143,13 @@ class FakeHub:
 
     def on_nudge(self, callback: Callable[[str], None]) -> None:
         raise NotImplementedError
+
+    def rested(self, session_id: str) -> None:
+        for callback in self.resting:
+            callback(session_id)
+
+    def on_rest(self, callback: Callable[[str], None]) -> None:
+        self.resting.append(callback)
 
 
 async def _items(queue: asyncio.Queue[LiveEvent | None]) -> AsyncIterator[LiveEvent | None]:

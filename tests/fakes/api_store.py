@@ -168,6 +168,9 @@ class FakeStore:
     ) -> list[Claim]:
         raise NotImplementedError
 
+    async def claim_ending(self, worker: str, limit: int, keys: Sequence[str]) -> list[Claim]:
+        raise NotImplementedError
+
     async def sweep(self) -> int:
         raise NotImplementedError
 

@@ -12,6 +12,7 @@ from app.api.deps import ApiServices, Auth, ParsedTool
 from app.api.streams.places import Places
 from app.core.events import (
     Body,
+    EffectClass,
     Event,
     Limits,
     PhaseEntered,
@@ -41,6 +42,7 @@ from app.runtime.sessions.audience import Audience
 from app.runtime.sessions.creation import Creation
 from app.runtime.sessions.erasing import Erasing
 from app.runtime.sessions.forks import Forks
+from app.runtime.sessions.results import Bounds
 from app.runtime.sessions.verbs import Sessions
 from app.runtime.side.deliveries import ping
 from app.runtime.side.firing import Firing
@@ -83,6 +85,7 @@ def parse_tool(body: dict[str, object], *, version: int, name: str | None) -> Pa
         ToolKind.CLIENT if body.get("kind") == "client" else ToolKind.HTTP,
         str(body.get("description", "")),
         parameters,
+        effect=EffectClass(str(body.get("effect", "once"))),
         enabled=body.get("enabled") is not False,
     )
     return ParsedTool(spec, 90, ("/description: too short",))
@@ -177,10 +180,9 @@ class World:
             answers=Answers(
                 clock=self.clock,
                 sessions=sessions,
-                tokens=tokens,
                 past=past,
                 catalog=catalog,
-                present=as_it_is,
+                bounds=Bounds(present=as_it_is, tokens=tokens),
             ),
             approvals=Approvals(
                 clock=self.clock,
@@ -198,6 +200,7 @@ class World:
                 prompts=FakePrompts(),
                 tokens=tokens,
                 past=past,
+                bounds=Bounds(present=as_it_is, tokens=tokens),
                 sample=lambda _: True,
             ),
             erasing=Erasing(clock=self.clock, store=self.store, sessions=sessions),

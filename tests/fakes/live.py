@@ -21,6 +21,7 @@ class MemoryHub:
         self.published: list[LiveEvent] = []
         self._readers: dict[str, list[asyncio.Queue[LiveEvent | None]]] = defaultdict(list)
         self._callbacks: list[Callable[[str], None]] = []
+        self._on_rest: list[Callable[[str], None]] = []
 
     async def publish(self, events: Sequence[LiveEvent]) -> None:
         await asyncio.sleep(self.way_s)
@@ -63,6 +64,14 @@ class MemoryHub:
 
     def on_nudge(self, callback: Callable[[str], None]) -> None:
         self._callbacks.append(callback)
+
+    def rested(self, session_id: str) -> None:
+        if not self.loses_nudges:
+            for callback in self._on_rest:
+                callback(session_id)
+
+    def on_rest(self, callback: Callable[[str], None]) -> None:
+        self._on_rest.append(callback)
 
 
 def _give(queue: asyncio.Queue[LiveEvent | None], event: LiveEvent) -> None:

@@ -35,6 +35,7 @@ class Row:
     inbox_head: int = 0
     inbox_seen: int = 0
     claims: int = 0
+    ending: int = 0
     view: bytes | None = None
     inbox: list[InboxRow] = field(default_factory=list)
     subjects: set[tuple[str, str]] = field(default_factory=set)
@@ -85,6 +86,8 @@ def row_of(row: Row, now_us: int, *, alive: bool) -> SessionRow:
         waking=row.due(now_us, timers=False),
         updated_at_us=row.updated_at_us,
         view=row.view,
+        timer_at_us=row.timer_us,
+        claims=row.claims,
     )
 
 
@@ -145,9 +148,11 @@ class Locked:
         for told, subject in self._told:
             self._row.inbox.append(told)
             self._row.inbox_head = told.n
+            if told.kind in {InboxKind.CANCEL, InboxKind.CLOSE}:
+                self._row.ending = told.n
             if subject is not None:
                 self._row.subjects.add((told.kind, subject))
         if self._told or self._wake:
-            self._row.wake_us = now_us
+            self._row.wake_us = min(now_us, self._row.wake_us or now_us)
         for change in self._also:
             change()

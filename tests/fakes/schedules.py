@@ -85,7 +85,9 @@ class MemorySchedules:
 
     def _keep(self, schedule_id: str, run: Run) -> None:
         runs = self.noted.setdefault(schedule_id, {})
-        runs.setdefault(run.due_us, run)
+        known = runs.setdefault(run.due_us, run)
+        if known.session_id is None and run.session_id is not None and not run.by_hand:
+            runs[run.due_us] = run
         for due_us in sorted(runs)[:-MOST_RUNS]:
             del runs[due_us]
 

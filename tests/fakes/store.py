@@ -89,12 +89,13 @@ class MemoryStore:
         row = self.rows.get(entry.session_id)
         if row is None or (self.on.owner and row.owner is None):
             return Appended(Fate.FENCED)
-        if self.on.epoch and row.epoch != entry.epoch:
-            return Appended(Fate.FENCED)
-        if self.on.head and row.head != entry.expected_head:
+        late = self.on.epoch and row.epoch != entry.epoch
+        if late or (self.on.head and row.head != entry.expected_head):
             return Appended(Fate.FENCED)
         if row.lock.locked():
             return Appended(Fate.SKIPPED)
+        if entry.unless_behind and row.inbox_head > entry.inbox_seen:
+            return Appended(Fate.BEHIND, row.inbox_head)
         self.events[entry.session_id].extend(entry.events)
         row.head, row.head_hash, row.facts = entry.head, entry.head_hash, entry.facts
         row.inbox_seen = entry.inbox_seen
@@ -286,6 +287,16 @@ class MemoryStore:
                 of_tenant[row.new.tenant] += 1
                 taken.append(row)
         return [row.take(worker, now) for row in taken]
+
+    @statement
+    def claim_ending(self, worker: str, limit: int, keys: Sequence[str]) -> list[Claim]:
+        now = self.clock.now_us()
+        if not self._alive(worker):
+            return []
+        mine = [r for r in self.rows.values() if r.new.key.key_id in keys]
+        asked = [r for r in mine if r.ending > r.inbox_seen and r.due(now, timers=False)]
+        due = [r for r in asked if self._free(r)]
+        return [row.take(worker, now) for row in sorted(due, key=Row.due_at_us)[:limit]]
 
     def _free(self, row: Row) -> bool:
         owned = self.on.living_owner and self._alive(row.owner)

@@ -37,6 +37,7 @@ def test_each_test_is_run_in_its_half_and_recorded(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORKERS", "2")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # this test may run in a worker itself
     pytester.makeini("[pytest]\nmarkers =\n  alone\n  req(*ids)\n")
     pytester.makepyfile(
         test_some=TESTS.format(whole="", shared=True),

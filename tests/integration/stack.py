@@ -176,6 +176,12 @@ class Stack:
         owner: str | None = rows[0]["owner"]
         return owner
 
+    async def epoch(self, session_id: str) -> int:
+        """Return how often a session was claimed."""
+        rows = await self.rows("select epoch from sessions where id = $1", session_id)
+        epoch: int = rows[0]["epoch"]
+        return epoch
+
     async def lease_over(self, process: Process) -> None:
         """Return when the lease of a process that is dead or frozen has run out."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from datetime import UTC, datetime
 
 import pytest
 
@@ -11,8 +12,10 @@ from tests.integration.scripted import by_text
 from tests.integration.stack import Stacks, seen
 from tests.scripted.answers import Answer, args, call, calls, tc, text
 from tests.scripted.history import Body
+from tests.waiting import until
 
 pytestmark = pytest.mark.req("TOOL-17")
+CLOSE = 20
 ALWAYS: Json = {"approval": "always"}
 ECHO_AND_PAY = calls(tc("c1", "echo", args(text="hello")), tc("c2", "pay", args(amount=5)))
 PAID = [ECHO_AND_PAY, text("done")]
@@ -262,3 +265,41 @@ async def test_a_decision_is_seen_before_the_owner_takes_it(stacks: Stacks) -> N
         await api.reached(session, "completed")
         assert (await api.get(path))["changed_arguments"] == {"amount": 4}
         assert scene.paid() == [4]
+
+
+async def test_a_decision_around_the_moment_of_expiry_is_answered_truly(stacks: Stacks) -> None:
+    """What got 200 was made, and what got 409 was not, however close to its end it was said."""
+    script = by_text({f"pay {n}": [call("pay", amount=n), text("done")] for n in range(CLOSE)})
+    env = {"SUREFOOT_APPROVAL_TTL_S": "8"}
+    async with people(stacks, script, env=env, pay=ALWAYS) as scene:
+        ids = [await scene.client.create(f"pay {n}") for n in range(CLOSE)]
+        answers: dict[int, int] = {}
+
+        async def decide(n: int, session: str) -> None:
+            approval = await _of_session(scene, session)
+            left = datetime.fromisoformat(approval["expires_at"]) - datetime.now(UTC)
+            moments = [-8.0, *(0.01 * (n - CLOSE // 2) for n in range(1, CLOSE - 1)), 2.0]
+            await asyncio.sleep(max(0.0, left.total_seconds() + moments[n]))
+            path, body = f"/v1/approvals/{approval['id']}", {"decision": "approve"}
+            answers[n] = (await scene.client.http.post(path, json=body)).status_code
+
+        async with asyncio.TaskGroup() as group:
+            for n, session in enumerate(ids):
+                group.create_task(decide(n, session))
+        for session in ids:
+            await scene.client.reached(session, "completed")
+        assert set(answers.values()) == {200, 409}
+        made = sorted(n for n, status in answers.items() if status == 200)
+        assert sorted(str(paid) for paid in scene.paid()) == sorted(str(n) for n in made)
+
+
+async def _of_session(scene: Scene, session: str) -> Json:
+    found: list[Json] = []
+
+    async def asked() -> bool:
+        nonlocal found
+        found = (await scene.client.get(f"/v1/approvals?session={session}"))["data"]
+        return bool(found)
+
+    await until(asked, timeout_s=60)
+    return found[0]

@@ -46,12 +46,12 @@ class Scene:
     hold: Hold
 
     async def taken_over(self) -> float:
-        """Return when the heir owned the session."""
+        """Return when the heir had claimed the session, which it may have let go again since."""
 
-        async def owned() -> bool:
-            return await self.stack.owner(self.session_id) == self.heir.worker
+        async def claimed() -> bool:
+            return await self.stack.epoch(self.session_id) > 1
 
-        await until(owned, timeout_s=60, what="the heir owns it")
+        await until(claimed, timeout_s=60, what="the heir has claimed it")
         return time.monotonic()
 
 

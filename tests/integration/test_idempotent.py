@@ -68,6 +68,28 @@ async def _another_tenant_has_keys_of_its_own(stack: Stack) -> None:
 
 
 @pytest.mark.case("C068")
+@pytest.mark.req("API-11")
+async def test_a_dry_run_whose_process_was_killed_is_not_made_twice(stacks: Stacks) -> None:
+    """It took effect, and nobody heard so: after a while that is the answer, and stays it."""
+    async with ScriptedTools() as tools, stacks.open() as stack:
+        client = stack.client(await stack.start("api"))
+        await client.register(*tools.specs())
+        doomed = stack.client(await stack.start("api", point="tool:1:after"))
+        path, body = "/v1/tools/pay/invoke", {"arguments": {"amount": 5}}
+        with pytest.raises(httpx2.TransportError):
+            await _post(doomed, path, body)
+        assert len(tools.received) == 1
+        refused = await _post(client, path, body)
+        assert refused.json()["type"] == "/problems/idempotency-key-in-flight"
+        await stack.rows("update idempotency set created_at = now() - interval '2 minutes'")
+        for again in (await _post(client, path, body), await _post(client, path, body)):
+            assert again.json()["type"] == "/problems/idempotency-key-cut-off"
+        assert len(tools.received) == 1
+        (row,) = await stack.rows("select status from idempotency")
+        assert row["status"] == 409
+
+
+@pytest.mark.case("C068")
 @pytest.mark.req("API-11", "API-8")
 async def test_a_cancel_whose_process_was_killed_can_be_said_again(stacks: Stacks) -> None:
     """The mark is left in flight: refused at first, taken over once no living request is so old."""

@@ -183,9 +183,14 @@ async def test_a_thousand_streams_in_one_process(stacks: Stacks) -> None:
 
 @pytest.mark.req("SAFE-5", "OPS-5")
 async def test_past_the_bound_of_connections_each_is_told_so(stacks: Stacks) -> None:
-    most = 16
-    async with stacks.open() as stack:
+    most, gate = 16, Gate()
+    async with ScriptedModel(gate) as model, stacks.open(model=model.base_url) as stack:
         api = await stack.start("api", env={"SUREFOOT_MAX_CONNECTIONS": str(most)})
+        await stack.start("worker")
+        async with httpx2.AsyncClient(base_url=api.url) as first:
+            made = (await first.post("/v1/sessions", json={"task": "go"})).json()
+        reader = RawReader()
+        await reader.open(api.url, f"/v1/sessions/{made['id']}/stream")
         async with (
             idle_connections(api.url, most),
             httpx2.AsyncClient(base_url=api.url) as client,
@@ -198,6 +203,10 @@ async def test_past_the_bound_of_connections_each_is_told_so(stacks: Stacks) -> 
             assert (full.headers["connection"], full.headers["retry-after"]) == ("close", "2")
             for path in ("/healthz", "/readyz", "/metrics"):
                 assert (await client.get(path)).status_code == 200, path
+            gate.hold.release()
+            async with asyncio.timeout(60):
+                await reader.read("turn.ended")  # who was there is not disturbed
+            reader.close()
 
         async def room() -> bool:
             async with httpx2.AsyncClient(base_url=api.url) as client:

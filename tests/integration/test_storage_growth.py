@@ -1,4 +1,4 @@
-"""What a session takes up: linear in its steps, whatever their number. Prints the figures.
+"""What a session takes up, and what is written for it: linear in its steps. Prints the figures.
 
 `pytest -s tests/integration/test_storage_growth.py`; docs/retention.md holds them.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 
 from tests.integration.client import Client
 from tests.integration.stack import Stack, Stacks
@@ -43,24 +44,34 @@ def fetched(_request: Request) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """What a session takes up, and what it cost to write it."""
+class Spent:
+    """What all has been written so far: on the disk, to the WAL, and to Redis, in bytes."""
 
-    raw: int
-    parts: dict[str, int]
     disk: int
     wal: int
+    redis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a session takes up, and what it cost to write it; in bytes for each step."""
+
+    steps: int
+    parts: dict[str, float]
+    disk: float
+    wal: float
+    redis: float
 
     @property
-    def stored(self) -> int:
+    def live(self) -> float:
         return sum(self.parts.values())
 
-    def line(self, steps: int) -> str:
-        parts = " ".join(f"{name} {size / steps:,.0f}" for name, size in self.parts.items())
+    def line(self) -> str:
+        parts = " ".join(f"{name} {size:,.0f}" for name, size in self.parts.items())
         return (
-            f"{steps} steps: raw {self.raw / steps:,.0f} B a step, stored"
-            f" {self.stored / steps:,.0f} ({self.stored / self.raw:.2f} x): {parts};"
-            f" on disk {self.disk / steps:,.0f}, written to the WAL {self.wal / steps:,.0f}"
+            f"{self.steps} steps: live {self.live:,.0f} B a step ({self.live / RESULT:.2f} x):"
+            f" {parts}; on disk {self.disk:,.0f},"
+            f" written to the WAL {self.wal:,.0f}, to Redis {self.redis:,.0f}"
         )
 
 
@@ -91,18 +102,20 @@ async def standing(stacks: Stacks, tmp_path: Path) -> AsyncIterator[tuple[Stack,
             yield stack, client
 
 
-async def _disk(stack: Stack) -> tuple[int, int]:
+async def _spent(stack: Stack) -> Spent:
     await stack.rows("checkpoint")
     sizes = " + ".join(f"pg_total_relation_size('{name}')" for name in _PARTS)
     (row,) = await stack.rows(
         f"select ({sizes})::bigint as disk, pg_current_wal_lsn() - '0/0' as wal"
     )
-    return row["disk"], int(row["wal"])
+    async with Redis.from_url(stack.env["SUREFOOT_REDIS_URL"]) as redis:
+        stats = await redis.info("stats")
+    return Spent(row["disk"], int(row["wal"]), stats["total_net_input_bytes"])
 
 
 async def measured(stack: Stack, client: Client, steps: int) -> Size:
     """Run a session of so many steps and return what it takes up."""
-    disk, wal = await _disk(stack)
+    before = await _spent(stack)
     in_turn = min(steps, PER_TURN)
     body = {"limits": LIMITS, "model": "wide"}
     session_id = await client.create(f"fetch {in_turn} pages", **body)
@@ -113,7 +126,7 @@ async def measured(stack: Stack, client: Client, steps: int) -> Size:
         session = await client.settled(session_id, timeout_s=90)
         assert (session["status"], session["turn"]) == ("completed", turn), session
     assert session["usage"]["tool_calls"] == steps
-    after, wal_after = await _disk(stack)
+    after = await _spent(stack)
     parts = {}
     for name in _PARTS:
         column = "id" if name == "sessions" else "session_id"
@@ -122,8 +135,14 @@ async def measured(stack: Stack, client: Client, steps: int) -> Size:
             f" where {column} = $1",
             session_id,
         )
-        parts[name] = row["size"]
-    return Size(steps * RESULT, parts, after - disk, wal_after - wal)
+        parts[name] = row["size"] / steps
+    return Size(
+        steps,
+        parts,
+        (after.disk - before.disk) / steps,
+        (after.wal - before.wal) / steps,
+        (after.redis - before.redis) / steps,
+    )
 
 
 @pytest.mark.slow
@@ -132,10 +151,17 @@ async def measured(stack: Stack, client: Client, steps: int) -> Size:
 async def test_storage_grows_with_the_steps_and_not_with_their_square(
     stacks: Stacks, tmp_path: Path
 ) -> None:
+    """Twenty times the steps, and a step costs at most twice as much: with one snapshot, or none.
+
+    What is written to Redis begins with the first hot state, so it is compared from 50 steps on.
+    """
     async with standing(stacks, tmp_path) as (stack, client):
-        sizes = {steps: await measured(stack, client, steps) for steps in (10, 100, 200)}
-        for steps, size in sizes.items():
-            print(size.line(steps))
-    for size in sizes.values():
-        assert size.stored < 5 * size.raw
-    assert sizes[200].stored < 2.2 * sizes[100].stored
+        few, some, many, most = [await measured(stack, client, n) for n in (10, 50, 100, 200)]
+    for size in (few, some, many, most):
+        print(size.line())
+        assert size.live < 3 * RESULT
+        assert size.wal < 4.5 * RESULT
+        assert size.wal < 2.3 * few.wal
+    assert most.live < 1.1 * many.live
+    assert most.wal < 1.4 * some.wal
+    assert most.redis < 1.5 * some.redis

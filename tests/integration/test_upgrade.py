@@ -223,7 +223,8 @@ async def test_the_older_release_leaves_alone_what_it_cannot_read(
         before, slow = upgrade.before, upgrade.tools.hold_before("slow")
         await upgrade.migrate()
         now, worker = await upgrade.newer()
-        assert await _created(before, "once") == await _created(now, "once")
+        for key in ("once", '"quoted"'):
+            assert await _created(before, key) == await _created(now, key)
         await now.register(_transfer(upgrade), CLIENT_TOOL)
         running = await now.create("go", limits=PLENTY)
         await slow.reached()

@@ -19,9 +19,12 @@ async def running_hub(
     *,
     wait: bool = True,
     clock: Clock | None = None,
+    on_rest: Callable[[str], None] | None = None,
 ) -> AsyncIterator[RedisHub]:
     async with Link(url, clock=clock or RealClock()) as link, asyncio.TaskGroup() as group:
         hub = RedisHub(link, nudge_fallback=fallback)
+        if on_rest is not None:
+            hub.on_rest(on_rest)
         running = group.create_task(hub.run())
         if wait:
             await until(lambda: hub.connected)

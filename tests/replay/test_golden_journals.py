@@ -3,7 +3,8 @@
 A journal stays here for ever. When an event's shape changes, its old journals show whether the
 upcasters lift them. A release that writes a new version of any event (`JOURNAL_V`) adds a folder
 `v<JOURNAL_V>` with journals as `GET /v1/sessions/{id}/events` gives them, an event a line, which
-hold every event that is new in it; and says below what they mean.
+hold every event that is new in it; and says below what they mean. `lived_*` are random lives
+(tests/core/walks.py) that have much in them.
 """
 
 import json
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.core.effects import CheckStatus
-from app.core.events import Event, ModelAnswered, ToolIntended
+from app.core.events import ModelAnswered, SecurityFlagged, ToolIntended
 from app.core.evolve import fold
 from app.core.lifecycle import PendingKind, Status
 from app.core.messages import ToolMessage, UserMessage
@@ -20,14 +21,7 @@ from app.core.plan import Rest, owed, resting
 from app.core.replay import replay
 from app.core.state import Pending, State
 from app.storage.codec import JsonCodec
-
-HERE = Path(__file__).parent
-JOURNALS = sorted(HERE.glob("v*/*.jsonl"))
-
-
-def events(path: Path) -> list[Event]:
-    codec = JsonCodec()
-    return [codec.decode(line.encode()) for line in path.read_text().splitlines()]
+from tests.replay.folds import HERE, JOURNALS, events, folds, kept
 
 
 def folded(path: Path, until: int | None = None) -> State:
@@ -44,6 +38,16 @@ def test_a_journal_folds_and_its_session_can_go_on(path: Path) -> None:
     assert resting(state) is not None
     assert state.ended is not None
     assert state.ended.result.text
+
+
+@pytest.mark.req("LOOP-1")
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_each_event_does_to_a_session_what_it_did(path: Path) -> None:
+    """And the session asks for the same effects after it. Fields that are new since may differ."""
+    were = [json.loads(line) for line in kept(path).read_text().splitlines()]
+    for n, (was, line) in enumerate(zip(were, folds(path), strict=True), 1):
+        found = {name: value for name, value in json.loads(line).items() if name in were[0]}
+        assert found == was, f"event {n}"
 
 
 @pytest.mark.req("STATE-6")
@@ -152,3 +156,13 @@ def test_what_is_written_again_says_the_same(path: Path) -> None:
                 k: v for k, v in then.items() if k != "data"
             }
             assert then["data"].items() <= now["data"].items() or then["data"] == now["data"]
+
+
+@pytest.mark.req("SAFE-6")
+def test_a_call_that_the_egress_guard_stopped_is_an_error_and_the_turn_goes_on() -> None:
+    path = HERE / "v2" / "stopped_by_the_egress_guard.jsonl"
+    (flag,) = [e.body for e in events(path) if isinstance(e.body, SecurityFlagged)]
+    assert (flag.guard, flag.call_id, flag.name) == ("egress", "t1_c1_1", "lookup")
+    state = folded(path)
+    assert state.ended is not None
+    assert state.ended.status is Status.COMPLETED

@@ -16,6 +16,7 @@ from tests.fakes.interposed import Death
 from tests.fakes.models import says
 from tests.runtime.scripts import weather
 from tests.runtime.world import LEASE_S, TENANT, World, dies
+from tests.waiting import until
 
 
 @pytest.mark.req("API-8")
@@ -32,9 +33,10 @@ async def test_a_cancel_that_came_to_nothing_is_not_in_the_way_of_the_next(world
         nothing = await world.sessions.cancel(TENANT, session)
         assert json.loads(nothing.body)["status"] == "cancelled"
         assert world.store.rows[session].head == head
+        said = world.store.rows[session].inbox_head
         async with asyncio.TaskGroup() as group:
             group.create_task(world.say(session, "more"))
-            await asyncio.sleep(0.001)
+            await until(lambda: world.store.rows[session].inbox_head > said)
             second = await world.sessions.cancel(TENANT, session)
         assert json.loads(second.body)["status"] == "cancelled"
         assert json.loads(second.body)["turn"] == 2

@@ -115,6 +115,7 @@ async def test_a_lane_sends_what_is_due_one_after_the_other() -> None:
             "turn": 1,
             "step": 3,
             "v": 1,
+            "event_type": "turn.ended",
             "event": {"text": "the word is ***"},
         },
     }

@@ -12,7 +12,7 @@ from app.core.events import SessionClaimed, ToolFinished, TurnEnded
 from app.core.faults import Fault, FaultKind
 from app.core.lifecycle import StopReason
 from app.runtime.errors import ModelFailure, StoreUnavailable, ToolFailure
-from app.runtime.execution.driver import Driver
+from app.runtime.execution.under_way import UnderWay
 from app.runtime.ports.models import ModelReply, ModelRequest
 from app.runtime.ports.tools import ToolRequest
 from app.runtime.streams.frames import Frame
@@ -243,10 +243,10 @@ async def test_an_outage_beyond_the_lease_leaves_no_unsent_call_to_a_person(worl
 async def test_without_asking_again_that_call_would_be_in_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def ours(_driver: Driver) -> bool:
+    async def ours(_effects: UnderWay) -> bool:
         return True
 
-    monkeypatch.setattr(Driver, "_still_ours", ours)
+    monkeypatch.setattr(UnderWay, "_still_ours", ours)
     session = await _outage_while_the_model_decides(world, 3 * LEASE_S)
     assert "session.interrupted" in world.types(session)
     assert world.tools.done["create_reminder"] == 0

@@ -384,11 +384,8 @@ async def test_a_reader_who_comes_while_postgres_is_away_is_refused(author: Auth
         running.cancel()
 
 
-@pytest.mark.parametrize("last", ["turn.ended", "phase.entered"])
-async def test_one_who_waits_asks_when_the_session_may_have_come_to_rest(
-    author: Author, last: str
-) -> None:
-    """After an end, and after a phase with nothing behind it; not after what leads to more."""
+async def test_one_who_waits_asks_when_the_session_has_come_to_rest(author: Author) -> None:
+    """He is told once, at the end; what happens on the way is nothing to him."""
     world, session = author.world, await author.begin()
     asked: list[float] = []
 
@@ -401,13 +398,14 @@ async def test_one_who_waits_asks_when_the_session_may_have_come_to_rest(
         assert not await world.follower.until(session, done, within_s=3, look_s=9)
         assert world.clock.boot_s() - began == pytest.approx(3, abs=0.01)
         waiting = group.create_task(world.follower.until(session, done, within_s=60, look_s=60))
-        await asyncio.sleep(3)  # the heads are compared meanwhile, and tell that it has begun
+        await asyncio.sleep(0.1)
         asked.clear()
-        await author.write("phase.entered", "model.requested")
+        await author.write("phase.entered", "model.requested", "turn.ended")
+        world.hub.rested("ses_of_another")
         await asyncio.sleep(0.1)
         assert asked == []
         rests, told = True, world.clock.boot_s()
-        await author.write(last)
+        world.hub.rested(session)
         assert await waiting
         assert world.clock.boot_s() - told < 0.1
 

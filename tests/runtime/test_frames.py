@@ -2,13 +2,14 @@
 
 import asyncio
 import gc
+import tracemalloc
 
 import pytest
 from typing_extensions import override
 
 from app.runtime.ports.live import LiveEvent
 from app.runtime.streams import follow
-from app.runtime.streams.frames import Opened
+from app.runtime.streams.frames import FRAME_BYTES, Opened
 from tests.fakes.api_ports import PlainCipher
 from tests.fakes.interposed import Faults, interposed
 from tests.runtime.test_follow import Author, everything
@@ -50,7 +51,7 @@ def test_an_event_is_opened_once_for_all_readers(cipher: CountingCipher) -> None
 
 
 def test_what_nobody_holds_goes_when_there_is_too_much(cipher: CountingCipher) -> None:
-    frames = Opened(most_bytes=250)
+    frames = Opened(most_bytes=2 * (100 + FRAME_BYTES) + 50)
     items = [event(cipher, seq, 100) for seq in range(1, 6)]
     held = frames.frame(SESSION, items[0], cipher)
     for item in items[1:]:
@@ -62,6 +63,22 @@ def test_what_nobody_holds_goes_when_there_is_too_much(cipher: CountingCipher) -
     assert cipher.opened == 5
     frames.frame(SESSION, items[1], cipher)
     assert cipher.opened == 6
+
+
+@pytest.mark.parametrize("size", [40, 300, 4000])
+def test_what_is_kept_takes_no_more_than_it_may(cipher: CountingCipher, size: int) -> None:
+    """Small events too, of many sessions: most of what those take is not their payload."""
+    most = 256 * 1024
+    items = [event(cipher, seq, size) for seq in range(1, 3000)]
+    gc.collect()
+    tracemalloc.start()
+    frames = Opened(most_bytes=most)
+    for item in items:
+        frames.frame(f"ses_{item.seq:026}", item, cipher)
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert taken < 1.3 * most
 
 
 async def test_the_journal_is_read_in_pages_bounded_by_bytes(

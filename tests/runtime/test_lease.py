@@ -18,7 +18,9 @@ def _lease() -> tuple[Lease, LoopClock]:
 async def test_a_hold_is_fresh_while_the_lease_is_renewed_in_time() -> None:
     lease, clock = _lease()
     hold = lease.hold()
-    clock.stop(LEASE_S / 2)
+    clock.stop(LEASE_S / 2 - 0.1)
+    assert hold.fresh()
+    clock.stop(0.1)
     assert not hold.fresh()
     lease.confirm(clock.boot_s())
     assert hold.fresh()
@@ -45,3 +47,21 @@ async def test_a_renewal_counts_from_when_it_was_asked_for() -> None:
     lease.confirm(asked)
     assert not lease.fresh()
     assert not hold.fresh()
+
+
+async def test_a_lease_that_was_never_confirmed_allows_nothing() -> None:
+    lease = Lease(clock=LoopClock(), lease_s=LEASE_S)
+    assert not lease.fresh()
+    assert not lease.hold().fresh()
+    assert lease.lease_us == 4_000_000
+
+
+async def test_a_hold_stays_fresh_however_long_the_process_has_been_running() -> None:
+    lease, clock = _lease()
+    clock.stop(1_000)
+    lease.confirm(clock.boot_s())
+    hold = lease.hold()
+    for _ in range(3):
+        clock.stop(LEASE_S / 2)
+        lease.confirm(clock.boot_s())
+    assert hold.fresh()

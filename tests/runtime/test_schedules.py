@@ -11,6 +11,7 @@ from app.core.events import Policy
 from app.runtime.errors import KeyMissing, StoreUnavailable
 from app.runtime.ports.sessions import SessionStore
 from app.runtime.refusals import Invalid, NotFound
+from app.runtime.sessions.admission import Admission
 from app.runtime.sessions.creation import Wanted
 from app.runtime.sessions.idempotency import Attempt
 from app.runtime.side.firing import AFTER_FAULT_S, DUE_KEY, SCHEDULE_KEY, Firing, Scheduling
@@ -25,6 +26,7 @@ from app.runtime.side.schedule_records import (
 )
 from app.runtime.side.schedules import Asked, Schedules
 from app.runtime.side.timing import Missed, Timing, read_timing
+from app.runtime.times import rfc3339
 from app.storage.keys import MasterKeys
 from tests.fakes.interposed import Between, interposed
 from tests.fakes.schedules import MemorySchedules
@@ -38,6 +40,7 @@ class Nobody:
     """A process that does nothing."""
 
     name = "schedules"
+    parallel = 1
 
     async def due(self, limit: int) -> list[str]:
         del limit
@@ -303,6 +306,27 @@ async def test_a_refusal_is_kept_and_holds_up_nobody(works: Clockwork) -> None:
     with pytest.raises(Invalid) as refused:
         await works.make(Wanted(task="x", tools=("boom",)))
     assert refused.value.errors[0].pointer == "/session/tools/0"
+
+
+@pytest.mark.req("SAFE-5")
+async def test_a_full_queue_costs_time_and_no_firing(works: Clockwork) -> None:
+    row = await works.make(Wanted(task="nightly"))
+    full = replace(
+        works.world.creation,
+        admission=Admission(workers=works.world.store, clock=works.world.clock, most=0),
+    )
+    job = works.worker()
+    refusing = replace(job, firing=replace(job.firing, creation=full))
+    assert row.next_us is not None
+    await works.at(row.next_us, refusing)
+    assert (await works.made(), await works.runs(row)) == ([], [])
+    kept = await works.use.get(TENANT, row.id)
+    assert kept.last_error is not None
+    assert "SUREFOOT_MAX_QUEUED" in kept.last_error
+    assert await works.worker().due(9) == [], "not at once"
+    await works.at(row.next_us + 11 * SECOND)
+    assert await works.made() == [(clock(rfc3339(row.next_us)), "nightly")]
+    assert [outcome for _, outcome in await works.runs(row)] == [Outcome.FIRED]
 
 
 async def test_a_key_that_is_not_here_costs_time_and_no_firing(works: Clockwork) -> None:

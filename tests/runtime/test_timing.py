@@ -101,6 +101,12 @@ def test_a_moment_is_in_the_zone_unless_it_says_its_own() -> None:
         ("* * * * *", None, "../../etc/passwd", "timezone"),
         ("* * * * *", None, "Europe", "timezone"),
         ("* * * * *", None, "+02:00", "timezone"),
+        ("* * * * *", None, "localtime", "timezone"),
+        ("* * * * *", None, "posixrules", "timezone"),
+        ("* * * * *", None, "Factory", "timezone"),
+        ("* * * * *", None, "posix/Europe/Berlin", "timezone"),
+        ("* * * * *", None, "right/Europe/Berlin", "timezone"),
+        (None, "2027-03-01T09:00:00", "localtime", "timezone"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -131,6 +132,29 @@ async def test_a_drain_does_not_wait_for_ever(world: World) -> None:
         await world.until(session, "completed")
         second.worker.drain()
     assert world.types(session).count("turn.ended") == 1
+
+
+@pytest.mark.req("OPS-4")
+async def test_a_drain_that_is_cut_while_sessions_are_given_up_ends(world: World) -> None:
+    """Postgres is away as they are: `run` must return, else it renews its lease for ever."""
+
+    async def between(name: str, call: Callable[[], Awaitable[object]]) -> object:
+        if name == "give_up":
+            await asyncio.sleep(500)
+        return await call()
+
+    world.model.takes_s = 3
+    first = world.node("w1", between=between, options=WorkerOptions(drain_s=5))
+    async with world.running(first):
+        session = await world.create()
+        await world.moment(session, "model.requested")
+        world.model.takes_s = 0.1
+        first.worker.drain()
+        assert first.task is not None
+        async with asyncio.timeout(10):
+            await asyncio.wait([first.task])
+    async with world.running(world.node("w2")):
+        await world.until(session, "completed", within_s=5)
 
 
 async def test_a_session_in_recovery_is_drained_too(world: World) -> None:

@@ -12,7 +12,7 @@ from app.core.evolve import fold
 from app.core.state import State
 from app.runtime.catalog import Catalog
 from app.runtime.execution.calls import AnswerReader
-from app.runtime.execution.driver import Desk
+from app.runtime.execution.desk import Desk
 from app.runtime.execution.lease import Lease
 from app.runtime.execution.perform import Performer
 from app.runtime.execution.recovery import Recovery
@@ -27,6 +27,7 @@ from app.runtime.sessions.approvals import Approvals
 from app.runtime.sessions.creation import Creation, Wanted
 from app.runtime.sessions.forks import Forks
 from app.runtime.sessions.idempotency import Answer
+from app.runtime.sessions.results import Bounds
 from app.runtime.sessions.verbs import Sessions
 from app.runtime.streams.follow import Follower
 from app.runtime.streams.frames import Frame
@@ -74,6 +75,7 @@ class World:
         self.model = ScriptedModel()
         self.tools = ScriptedTools()
         self.toolstore = FewTools(*SPECS)
+        self.pure: frozenset[str] = frozenset()
         self.limits = Limits()
         self.follower = Follower(journal=self.store, hub=self.hub, clock=self.clock)
         self.admission = Admission(workers=self.store, clock=self.clock, most=10_000)
@@ -109,10 +111,9 @@ class World:
         self.answers = Answers(
             clock=self.clock,
             sessions=self.sessions,
-            tokens=QuarterTokens(),
             past=self.past,
             catalog=self._catalog(self.clock),
-            present=as_it_is,
+            bounds=Bounds(present=as_it_is, tokens=QuarterTokens()),
         )
         self.approvals = Approvals(
             clock=self.clock,
@@ -130,6 +131,7 @@ class World:
             prompts=OnePrompt(),
             tokens=QuarterTokens(),
             past=self.past,
+            bounds=Bounds(present=as_it_is, tokens=QuarterTokens()),
             sample=lambda _trace: True,
         )
 
@@ -164,6 +166,7 @@ class World:
             reader=AnswerReader(JsonArguments(), QuarterTokens()),
             observer=observer,
             sample=lambda _trace: True,
+            pure=self.pure,
         )
         desk = Desk(
             worker=name,

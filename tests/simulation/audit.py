@@ -7,6 +7,7 @@ as much as what it looks at and not as much as everything before.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -34,6 +35,9 @@ from tests.fakes.row import Row
 from tests.fakes.store import MemoryStore
 from tests.simulation.loop import Process
 from tests.simulation.small import LinkedCipher, Watched
+
+if TYPE_CHECKING:
+    from tests.simulation.promises import Promises
 
 CHANGING = frozenset({"append_batch", "commit", "claim", "give_up", "sweep", "remove", "create"})
 PASSES = frozenset({"StoreUnavailable", "OverError"})
@@ -86,6 +90,9 @@ class Audit(Watched):
         """The calls, by their keys, which the tool server has taken and not carried out yet."""
         self.decided: Counter[str] = Counter()
         self.store: MemoryStore | None = None
+        self.promises: Promises | None = None
+        self.repeated: set[str] = set()
+        """What may be said more than once: what schedules say to a session."""
         self.now_s = now_s
         self._stop = stop
         self._codec = JsonCodec()
@@ -112,6 +119,8 @@ class Audit(Watched):
 
     def carried(self, name: str, process: Process) -> None:
         """Look at every row after a statement that may have changed one."""
+        if self.promises is not None:
+            self.promises.carried(name)
         if name not in CHANGING or self.store is None:
             return
         for session_id, row in self.store.rows.items():
@@ -119,6 +128,8 @@ class Audit(Watched):
             if name == "create" and ledger.seq == 0:
                 self.note(process.name, "created", session_id)
                 self.wrote(ledger, row, self.store.events[session_id], process.name)
+                if self.promises is not None:
+                    self.promises.began(row)
             if row.epoch != ledger.epoch:
                 self._claimed(ledger, row)
             ledger.owner, ledger.epoch = row.owner, row.epoch
@@ -161,6 +172,8 @@ class Audit(Watched):
             ledger.seq, ledger.hash = sealed.seq, sealed.hash
             ledger.told.append((self.now_s(), writer, row.epoch))
             event = ledger.sealer.open(sealed)
+            if self.promises is not None:
+                self.promises.happened(ledger.session_id, sealed, event)
             ledger.plain.append(ledger.sealer.cipher.open(sealed.payload, b"event:%d" % sealed.seq))
             self._says(ledger, event)
             ledger.state = evolve(ledger.state, event)
@@ -192,7 +205,8 @@ class Audit(Watched):
             case VerificationAsked() as body:
                 self._asked(ledger, body)
             case MessageReceived() as body:
-                self._once(body.text in ledger.messages, ledger, f"{body.text!r} was taken")
+                again = body.text in ledger.messages and body.text not in self.repeated
+                self._once(again, ledger, f"{body.text!r} was taken")
                 ledger.messages[body.text] += 1
             case _:
                 pass

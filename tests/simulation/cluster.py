@@ -10,41 +10,38 @@ from typing import TypeVar, cast
 from app.core.events import Limits
 from app.runtime.catalog import Catalog
 from app.runtime.execution.calls import AnswerReader
-from app.runtime.execution.driver import Desk
+from app.runtime.execution.desk import Desk
 from app.runtime.execution.perform import Performer
 from app.runtime.execution.recovery import Recovery
 from app.runtime.execution.worker import Worker, WorkerOptions
-from app.runtime.past import Past
 from app.runtime.ports.journal import JournalStore
 from app.runtime.ports.live import Hub
 from app.runtime.ports.sessions import SessionStore
 from app.runtime.ports.tools import ToolPort
 from app.runtime.ports.workers import WorkerStore
-from app.runtime.sessions.admission import Admission
-from app.runtime.sessions.answers import Answers
-from app.runtime.sessions.approvals import Approvals
-from app.runtime.sessions.creation import Creation
-from app.runtime.sessions.forks import Forks
-from app.runtime.sessions.verbs import Sessions
-from app.runtime.streams.follow import Follower
+from app.runtime.sessions.audience import Audience
 from app.storage.codec import JsonCodec
+from tests.fakes.schedules import MemorySchedules
 from tests.fakes.scripted_tools import FewTools
-from tests.fakes.small import OnePrompt, QuarterTokens, as_it_is
+from tests.fakes.small import OnePrompt, QuarterTokens
+from tests.fakes.webhooks import MemoryWebhooks
 from tests.simulation.audit import Audit
 from tests.simulation.build import Build
+from tests.simulation.cases import LEASE_S, Cases, Place, use_cases
+from tests.simulation.endpoints import Endpoints
 from tests.simulation.loop import Condition, Process, SeededLoop, SimTask
 from tests.simulation.outside import SPECS, Arguments, ModelsPort, Outside, ToolsPort
 from tests.simulation.postgres import Connection, Postgres
+from tests.simulation.promises import Promises
 from tests.simulation.redis import HotPort, HubPort, Redis
+from tests.simulation.side import SideJobs, audience_of, side_jobs
 from tests.simulation.small import PlainKeyring, SimClock, SimObserver
 from tests.simulation.weather import Weather, drawn
 
 T = TypeVar("T")
 
-LEASE_S = 4.0
 LONGEST_S = 200.0
-MOST_QUEUED = 10_000
-PING_S = 3.0
+DRAIN_S = 2.0
 LIMITS = Limits(total_timeout_s=30.0, tool_timeout_s=1.5)
 
 
@@ -55,20 +52,17 @@ class WorkerProcess:
     process: Process
     worker: Worker
     main: SimTask[None]
+    side: SideJobs
+    beside: SimTask[None]
 
 
-@dataclass(eq=False)
-class ApiProcess:
+@dataclass(eq=False, kw_only=True)
+class ApiProcess(Cases):
     """An API: the use cases, and what its clients are waiting for."""
 
     process: Process
     main: SimTask[None]
-    creation: Creation
-    sessions: Sessions
-    follower: Follower
-    answers: Answers
-    approvals: Approvals
-    forks: Forks
+    audience: Audience
     serving: dict[asyncio.Future[object], SimTask[None]] = field(default_factory=dict)
 
     async def call(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -115,19 +109,26 @@ class Cluster:
         clock = SimClock(self.loop, random.Random(seed))
         self.store = build.store(clock, way_s=0.0, appended=self.audit.appended)
         self.audit.store = self.store
+        self.hooks = self.store.hooks = MemoryWebhooks(clock.now_us)
+        self.schedules = MemorySchedules(clock, self.store.take)
         self.postgres = Postgres(self.loop, self.weather, self.store, LEASE_S, self.audit.carried)
         self.redis = Redis(self.loop, self.weather)
         self.outside = Outside(self.loop, self.weather, self.audit)
+        self.endpoints = Endpoints(self.outside, self.weather, self.audit)
+        self.promises = Promises(self.audit, self.hooks, self.schedules, self.endpoints)
+        self.audit.promises = self.promises
         self.keyring = PlainKeyring()
         self.codec = JsonCodec()
         self.toolstore = FewTools(*SPECS)
         self.workers: list[WorkerProcess] = []
+        self.leaving: list[WorkerProcess] = []
         self.apis: list[ApiProcess] = []
         self.processes: list[Process] = [self.world]
         self.names = 0
         self.limits = replace(LIMITS, max_steps=self.chance.choice((1, 6, 6, 6)))
         self.approval_ttl_s = self.chance.choice((2.0, 5.0, 1000.0))
         self.cleared_s: float | None = None
+        self.ending = asyncio.Event()
 
     def _stop(self) -> None:
         self.loop.stopped = True
@@ -145,7 +146,8 @@ class Cluster:
         skew_s = self.chance.choice((-0.1, 0.0, 0.0, 0.1))
         return SimClock(self.loop, random.Random(self.chance.random()), skew_s)
 
-    def _catalog(self, clock: SimClock) -> Catalog:
+    def catalog(self, clock: SimClock) -> Catalog:
+        """Return the catalog of tools."""
         return Catalog(store=self.toolstore, builtins=(), tokens=QuarterTokens(), clock=clock)
 
     def _ports(self, process: Process) -> tuple[object, Hub]:
@@ -164,7 +166,7 @@ class Cluster:
             clock=clock,
             models=ModelsPort(self.outside, process),
             tools=cast("ToolPort", tools),
-            catalog=self._catalog(clock),
+            catalog=self.catalog(clock),
             prompts=OnePrompt(),
             tokens=QuarterTokens(),
             reader=AnswerReader(Arguments(), QuarterTokens(), self.approval_ttl_s),
@@ -187,7 +189,7 @@ class Cluster:
         recovery = Recovery(
             codec=self.codec, keyring=self.keyring, journal=journal, hot=hot, observer=observer
         )
-        options = WorkerOptions(slots=self.chance.choice((1, 2, 8)), per_tenant=8, drain_s=2.0)
+        options = WorkerOptions(slots=self.chance.choice((1, 2, 8)), per_tenant=8, drain_s=DRAIN_S)
         worker = Worker(
             desk=desk,
             workers=cast("WorkerStore", connection),
@@ -195,7 +197,9 @@ class Cluster:
             options=options,
         )
         main = self.loop.create_task(worker.run(), context=process.context.copy())
-        started = WorkerProcess(process, worker, main)
+        side = side_jobs(Place(self, process, clock, connection, hub))
+        beside = self.loop.create_task(side.run(), context=process.context.copy())
+        started = WorkerProcess(process, worker, main, side, beside)
         self.workers.append(started)
         return started
 
@@ -203,77 +207,17 @@ class Cluster:
         """Start an API."""
         process, clock = self._process("a"), self._clock()
         connection, hub = self._ports(process)
-        sessions_store = cast("SessionStore", connection)
-        models = ModelsPort(self.outside, process)
-        follower = self.build.follower(
-            journal=cast("JournalStore", connection), hub=hub, clock=clock, ping_s=PING_S
-        )
-        admission = Admission(
-            workers=cast("WorkerStore", connection), clock=clock, most=MOST_QUEUED
-        )
-        creation = Creation(
-            clock=clock,
-            codec=self.codec,
-            keyring=self.keyring,
-            store=sessions_store,
-            hub=hub,
-            models=models,
-            catalog=self._catalog(clock),
-            prompts=OnePrompt(),
-            tokens=QuarterTokens(),
-            limits=self.limits,
-            admission=admission,
-            sample=lambda _trace: True,
-            trace_url=lambda _trace: None,
-        )
-        sessions = Sessions(
-            clock=clock,
-            keyring=self.keyring,
-            store=sessions_store,
-            workers=cast("WorkerStore", connection),
-            hub=hub,
-            follower=follower,
-            models=models,
-            tokens=QuarterTokens(),
-            lease_s=LEASE_S,
-            admission=admission,
-            trace_url=lambda _trace: None,
-        )
-        past = Past(clock=clock, codec=self.codec, journal=cast("JournalStore", connection))
-        main = self.loop.create_task(follower.run(), context=process.context.copy())
-        api = ApiProcess(
-            process,
-            main,
-            creation,
-            sessions,
-            follower,
-            Answers(
-                clock=clock,
-                sessions=sessions,
-                tokens=QuarterTokens(),
-                past=past,
-                catalog=creation.catalog,
-                present=as_it_is,
-            ),
-            Approvals(
-                clock=clock,
-                sessions=sessions,
-                store=sessions_store,
-                catalog=creation.catalog,
-                arguments=Arguments(),
-                tokens=QuarterTokens(),
-                past=past,
-            ),
-            Forks(
-                clock=clock,
-                sessions=sessions,
-                creation=creation,
-                prompts=OnePrompt(),
-                tokens=QuarterTokens(),
-                past=past,
-                sample=lambda _trace: True,
-            ),
-        )
+        place = Place(self, process, clock, connection, hub)
+        cases = use_cases(place)
+        audience = audience_of(place, cases.sessions)
+
+        async def run() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(cases.follower.run())
+                group.create_task(audience.run())
+
+        main = self.loop.create_task(run(), context=process.context.copy())
+        api = ApiProcess(process=process, main=main, audience=audience, **vars(cases))
         self.apis.append(api)
         return api
 
@@ -315,7 +259,16 @@ class Cluster:
         """Tell a worker to leave (SIGTERM)."""
         self.audit.note(one.process.name, "DRAINS")
         self.workers.remove(one)
+        self.leaving.append(one)
         self.loop.call_soon(one.worker.drain, context=one.process.context)
+        one.side.stopping = True
+        self.loop.call_later(DRAIN_S, one.beside.cancel, context=one.process.context)
+        self.loop.call_later(DRAIN_S, self._cut, one, context=self.world.context)
+
+    def _cut(self, one: WorkerProcess) -> None:
+        """Note that a drain took longer than it may: what was under way then is not told of."""
+        if not one.main.done() and one.process.stopped_at_s is None:
+            one.process.stopped_at_s = self.loop.time()
 
     def heal(self) -> None:
         """Let nothing fail from now on, and everything that was lost come back."""
@@ -336,8 +289,11 @@ class Cluster:
     # --- the end
 
     def at_rest(self) -> bool:
-        """Return whether no session wants anything, or waits for a person."""
-        return all(
+        """Return whether no session wants anything, or waits for a person; no worker is busy."""
+        there = [one for one in (*self.workers, *self.leaving) if one.process.alive]
+        if any(one.worker.owned for one in there):
+            return False  # one may be waiting for the answer to its last append
+        return not self.promises.owed() and all(
             row.owner is None
             and row.wake_us is None
             and row.inbox_head == row.inbox_seen
@@ -356,5 +312,6 @@ class Cluster:
     def bury(self) -> None:
         """Take everything down."""
         self.postgres.over = self.redis.over = self.outside.over = True
+        self.ending.set()
         with contextlib.suppress(RecursionError):
             self.loop.bury(self.processes)

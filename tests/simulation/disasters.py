@@ -9,6 +9,9 @@ from tests.simulation.loop import Process
 TRAPS = (
     *("tool", "tool", "tool", "model", "publish", "inbox", "claim", "renew", "read_many"),
     *("append_batch", "append_batch", "append_batch", "give_up", "lock", "commit", "create"),
+    *("schedules.advance", "schedules.commit", "webhooks.claim", "webhooks.settle", "post"),
+    *("schedules.find", "schedules.find"),
+    *("begin_remembering", "finish_remembering"),
 )
 """What processes are caught at."""
 FAULTS_S = (6.0, 10.0, 16.0)

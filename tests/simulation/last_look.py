@@ -12,7 +12,8 @@ def last_look(cluster: Cluster, users: list[User]) -> None:
     audit = cluster.audit
     for why in cluster.died_by_themselves():
         audit.fail(f"a worker died by itself: {why}")
-    made = len(users) + sum(user.forks for user in users)
+    cluster.promises.last_look()
+    made = len(users) + sum(user.forks for user in users) + cluster.promises.fired.total()
     if len(cluster.store.rows) != made:
         audit.fail(f"{made} sessions were made, there are {len(cluster.store.rows)}")
     for session_id, text in audit.accepted:

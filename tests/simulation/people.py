@@ -6,6 +6,7 @@ from app.runtime.ports.sessions import SessionRow
 from app.runtime.sessions.answers import ClientResult
 from app.runtime.sessions.approvals import Decided
 from app.runtime.views import RESULT, VERIFICATION, pending_approvals, pending_calls
+from tests.simulation.side_users import cancels_by_key, registers, reschedules, schedules
 from tests.simulation.small import LinkedCipher
 from tests.simulation.users import ACTS, TENANT, Act, User
 
@@ -59,5 +60,13 @@ async def _approves(user: User, row: SessionRow) -> None:
         user.cluster.audit.won(f"approval {approval_id}", won)
 
 
-EVERYTHING: list[tuple[Act, int]] = [*ACTS, (answers, 6)]
+BESIDE: list[tuple[Act, int]] = [
+    (registers, 2),
+    (schedules, 2),
+    (reschedules, 1),
+    (cancels_by_key, 1),
+]
+"""What they do beside their sessions."""
+
+EVERYTHING: list[tuple[Act, int]] = [*ACTS, (answers, 6), *BESIDE]
 """All that users do."""

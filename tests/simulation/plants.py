@@ -5,8 +5,8 @@ app/ knows of it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -27,8 +27,8 @@ from app.runtime.ports.tools import ToolPort, ToolReply, ToolRequest
 from app.runtime.streams.follow import Follower
 from tests.fakes.store import Switches
 from tests.simulation.build import SOUND, Build, SimStore
-from tests.simulation.cluster import Cluster
-from tests.simulation.loop import Process
+from tests.simulation.planting import Around, patched
+from tests.simulation.side_plants import BESIDE
 
 # --- the store
 
@@ -107,19 +107,7 @@ class ForgetfulCreate(SimStore):
 # --- what a process has of the store
 
 
-class _Around:
-    """Something before a port; what it does not name it passes on."""
-
-    def __init__(self, port: object, cluster: Cluster, process: Process) -> None:
-        self.port = port
-        self.cluster = cluster
-        self.process = process
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.port, name)
-
-
-class PublishFirst(_Around):
+class PublishFirst(Around):
     """Readers are told before the commit."""
 
     async def append_batch(self, batch: Sequence[Append]) -> list[Appended]:
@@ -131,7 +119,7 @@ class PublishFirst(_Around):
         return cast("list[Appended]", await done)  # type: ignore[misc]
 
 
-class TwiceDelivered(_Around):
+class TwiceDelivered(Around):
     """A row of the inbox comes twice."""
 
     async def inbox(self, session_id: str, after: int) -> list[InboxRow]:
@@ -139,7 +127,7 @@ class TwiceDelivered(_Around):
         return [row for row in rows for _ in range(2)]
 
 
-class NoWake(_Around):
+class NoWake(Around):
     """A message does not make its session due."""
 
     @asynccontextmanager
@@ -201,7 +189,7 @@ class EternalLease(Lease):
         self._confirmed.set()
 
 
-class RetriedOnce(_Around):
+class RetriedOnce(Around):
     """A call without an answer is taken for one that was not sent, and so is made again."""
 
     async def run(self, request: ToolRequest) -> ToolReply:
@@ -211,14 +199,14 @@ class RetriedOnce(_Around):
             raise ToolFailure(replace(failure.fault, sent=False)) from failure
 
 
-class NoSecondLook(_Around):
+class NoSecondLook(Around):
     """The lease is not looked at again when the first byte is about to go out."""
 
     async def run(self, request: ToolRequest) -> ToolReply:
         return await cast("ToolPort", self.port).run(replace(request, may_send=lambda: True))
 
 
-class AttachLate(_Around):
+class AttachLate(Around):
     """A reader's live events are gathered only some time after the subscription was confirmed."""
 
     @asynccontextmanager
@@ -241,21 +229,6 @@ class NoComparison(Follower):
 # --- the machine
 
 
-def patched(module: object, name: str, new: object) -> Callable[[], AbstractContextManager[None]]:
-    """Return what replaces something inside a module for the length of a run."""
-
-    @contextmanager
-    def replaced() -> Iterator[None]:
-        old = getattr(module, name)
-        setattr(module, name, new)
-        try:
-            yield
-        finally:
-            setattr(module, name, old)
-
-    return replaced
-
-
 def _leave_open(draft: Draft, reason: StopReason) -> None:
     """Close nothing."""
     del draft, reason
@@ -269,6 +242,7 @@ def _at_once(_state: State, open_call: OpenCall) -> int:
 PLANTS: Mapping[str, Build] = {
     build.name: build
     for build in (
+        *BESIDE,
         replace(SOUND, name="no-epoch-check", store=NoEpochCheck),
         replace(SOUND, name="no-head-check", store=NoHeadCheck),
         replace(SOUND, name="blind-release", store=BlindRelease),

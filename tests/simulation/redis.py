@@ -19,6 +19,8 @@ from tests.simulation.weather import Weather
 
 LATE_S = 0.3
 
+Callbacks = list[tuple[Process, Callable[[str], None]]]
+
 
 @dataclass(eq=False)
 class Subscription:
@@ -38,7 +40,8 @@ class Redis:
     up: bool = True
     over: bool = False
     readers: dict[str, list[Subscription]] = field(default_factory=lambda: defaultdict(list))
-    nudged: list[tuple[Process, Callable[[str], None]]] = field(default_factory=list)
+    nudged: Callbacks = field(default_factory=list)
+    resting: Callbacks = field(default_factory=list)
     hot: dict[str, Snapshot] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,7 +65,8 @@ class Redis:
 
     def lose(self, process: Process) -> None:
         """Forget a process that is gone."""
-        self.nudged = [pair for pair in self.nudged if pair[0] is not process]
+        for callbacks in (self.nudged, self.resting):
+            callbacks[:] = [pair for pair in callbacks if pair[0] is not process]
         for subscriptions in self.readers.values():
             subscriptions[:] = [one for one in subscriptions if one.process is not process]
 
@@ -88,10 +92,16 @@ class Redis:
         """Bring a nudge to the other processes."""
         weather = self.weather
         if self.up and not weather.happens(weather.nudge_lost):
-            self.later(weather.latency_s(), self._nudged, session_id, sender)
+            self.later(weather.latency_s(), self._tell, self.nudged, session_id, sender)
 
-    def _nudged(self, session_id: str, sender: Process) -> None:
-        for process, callback in self.nudged:
+    def rested(self, session_id: str, sender: Process) -> None:
+        """Bring word that a session rests to the other processes."""
+        weather = self.weather
+        if self.up and not weather.happens(weather.dropped):
+            self.later(weather.latency_s(), self._tell, self.resting, session_id, sender)
+
+    def _tell(self, whom: Callbacks, session_id: str, sender: Process) -> None:
+        for process, callback in whom:
             if process is not sender:
                 self.loop.call_soon(callback, session_id, context=process.context)
 
@@ -129,6 +139,12 @@ class HubPort:
             if one in readers:
                 readers.remove(one)
 
+    async def readers(self, session_id: str) -> int | None:
+        await self._hop()
+        if not self._redis.up:
+            return None
+        return len({one.process.name for one in self._redis.readers[session_id]})
+
     async def nudge(self, session_id: str) -> None:
         for process, callback in list(self._redis.nudged):
             if process is self._process:
@@ -138,6 +154,15 @@ class HubPort:
 
     def on_nudge(self, callback: Callable[[str], None]) -> None:
         self._redis.nudged.append((self._process, callback))
+
+    def rested(self, session_id: str) -> None:
+        for process, callback in list(self._redis.resting):
+            if process is self._process:
+                callback(session_id)
+        self._redis.rested(session_id, self._process)
+
+    def on_rest(self, callback: Callable[[str], None]) -> None:
+        self._redis.resting.append((self._process, callback))
 
     async def _hop(self) -> None:
         if self._redis.over:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 from app.runtime import past
-from app.runtime.execution import driver, recovery, worker, writer
+from app.runtime.execution import copies, recovery, worker, writer
+from app.runtime.side import deliveries, firing
 from app.runtime.streams import follow
 from tests.simulation.build import SOUND, Build
 from tests.simulation.cluster import Cluster
@@ -24,8 +25,8 @@ REST_S = 90.0
 
 
 _SMALL: tuple[tuple[object, str, int], ...] = (
-    (driver, "HOT_EVERY", 8),
-    (driver, "SNAPSHOT_EVERY", 16),
+    (copies, "HOT_LEAST", 8),
+    (copies, "SNAPSHOT_LEAST", 16),
     (recovery, "SHORT_JOURNAL", 10),
     (recovery, "PAGE", 6),
     (worker, "SHORT_JOURNAL", 10),
@@ -37,11 +38,18 @@ _SMALL: tuple[tuple[object, str, int], ...] = (
 """Bounds so small that a short session meets them."""
 
 
+_SHORT: tuple[tuple[object, str, object], ...] = (
+    (deliveries, "RETRY_S", (0.5, 1.0, 2.0)),
+    (firing, "AFTER_FAULT_S", 2.0),
+)
+"""Waits so short that a run of seconds sees their end."""
+
+
 @contextmanager
 def bounds(seed: int) -> Iterator[None]:
     """Play every third run with small bounds."""
     with ExitStack() as stack:
-        for module, name, small in _SMALL if seed % 3 == 0 else ():
+        for module, name, small in (*_SHORT, *(_SMALL if seed % 3 == 0 else ())):
             stack.enter_context(patch.object(module, name, small))
         yield
 
@@ -58,7 +66,7 @@ class Outcome:
     steps: int
     sessions: int
     events: Mapping[str, int]
-    """How many there were of each type."""
+    """How many there were of each type, and of what happened beside the sessions."""
     trace: tuple[tuple[object, ...], ...]
 
     @property
@@ -135,7 +143,8 @@ def _simulate(seed: int, build: Build) -> Outcome:
         cluster.loop.time(),
         cluster.loop.steps,
         len(cluster.store.rows),
-        Counter(e.type for events in cluster.store.events.values() for e in events),
+        Counter(e.type for events in cluster.store.events.values() for e in events)
+        + cluster.promises.counts,
         tuple(cluster.audit.trace),
     )
     cluster.bury()
@@ -177,4 +186,4 @@ def _unrest(cluster: Cluster, users: list[User]) -> str:
         f"{i} is {row.facts.status}, owner {row.owner}, head {row.head}"
         for i, row in cluster.store.rows.items()
     ]
-    return "; ".join((*busy, *behind, *rows))
+    return "; ".join((*cluster.promises.owed(), *busy, *behind, *rows))

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from app.runtime.errors import StoreUnavailable
+from app.runtime.ports.sessions import SessionRow
 from app.runtime.streams.frames import Frame
 from tests.simulation.cluster import ApiProcess, Cluster
 from tests.simulation.small import LinkedCipher
@@ -25,32 +26,45 @@ class Tape:
     last: int = 0
     connection: int = 0
     heard_s: float = 0.0
+    gone: bool = False
+    """He has left for good."""
+
+    @property
+    def ends_it(self) -> bool:
+        """Return whether the session is to end with its readers."""
+        return self._row().on_disconnect == "cancel"
+
+    def _row(self) -> SessionRow:
+        return self.cluster.store.rows[self.session_id].new.row()
 
     async def play(self, chance: random.Random) -> None:
         """Follow for ever, connecting again wherever the stream breaks off."""
-        while True:
+        while not self.gone:
             with contextlib.suppress(IndexError):  # no API lives at the moment
                 await self._connect(chance.choice(self.cluster.apis), chance)
             self.connection += 1
+            self.gone = self.ends_it and chance.random() < 0.5
             await asyncio.sleep(0.1 + chance.random())
 
     async def _connect(self, api: ApiProcess, chance: random.Random) -> None:
         patience_s = chance.choice((1.0, 4.0, None, None))
         slow_s = chance.choice((0.0, 0.0, 0.0, 0.05))
         forever = chance.random() < 0.3
-        me = self.connection
+        me, promises = self.connection, self.cluster.promises
         self.heard_s = began_s = self.cluster.loop.time()
 
         async def stream() -> None:
-            cipher = LinkedCipher(self.session_id)
-            follow = api.follower.follow(self.session_id, cipher, self.last, forever=forever)
-            async with aclosing(follow) as frames:
-                async for frame in frames:
-                    if self.connection != me:
-                        return  # nobody is at the other end any more
-                    self._take(frame, api, max(began_s, 0.0) if not slow_s else None)
-                    if slow_s:
-                        await asyncio.sleep(slow_s)
+            seat = api.audience.seat(self._row())
+            if seat is None:
+                await self._read(api, me, began_s, slow_s, forever=forever)
+                return
+            seat.take()
+            mine, whole = promises.came(self.session_id, api.process), False
+            try:
+                whole = await self._read(api, me, began_s, slow_s, forever=forever)
+            finally:
+                seat.leave(early=not whole)
+                promises.went(self.session_id, mine, early=not whole)
 
         try:
             async with asyncio.timeout(patience_s), asyncio.TaskGroup() as group:
@@ -59,6 +73,21 @@ class Tape:
                 watching.cancel()
         except* _LOST:
             pass  # he connects again
+
+    async def _read(
+        self, api: ApiProcess, me: int, began_s: float, slow_s: float, *, forever: bool
+    ) -> bool:
+        """Read to the end of a stream; return whether it was its own end."""
+        cipher = LinkedCipher(self.session_id)
+        follow = api.follower.follow(self.session_id, cipher, self.last, forever=forever)
+        async with aclosing(follow) as frames:
+            async for frame in frames:
+                if self.connection != me:
+                    return False  # nobody is at the other end any more
+                self._take(frame, api, None if slow_s else began_s)
+                if slow_s:
+                    await asyncio.sleep(slow_s)
+        return True
 
     async def _while_heard(self) -> None:
         """Give a connection up on which nothing comes any more, not even a sign of life."""
@@ -93,4 +122,4 @@ class Tape:
 
     @property
     def complete(self) -> bool:
-        return self.last == self.cluster.audit.ledger(self.session_id).seq
+        return self.gone or self.last == self.cluster.audit.ledger(self.session_id).seq

@@ -56,6 +56,14 @@ def _missing(total: Sum) -> list[str]:
         "turn.ended": 3000,
         "verification.decided": 20,
         "verification.requested": 20,
+        "attempt again": 50,
+        "delivery dead": 10,
+        "delivery delivered": 500,
+        "effect under a route's key": 500,
+        "firing fired": 500,
+        "firing skipped": 20,
+        "schedule changed": 50,
+        "turn without readers": 50,
     }
     return [
         f"{kind}: {total.events[kind]}, not {n}"

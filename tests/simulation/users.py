@@ -18,6 +18,7 @@ from tests.simulation.tapes import Tape
 
 TENANT = "default"
 PATIENCE_S = 12.0
+FOREVER = 1 << 30
 _LOST = (StoreUnavailable, ConnectionError, TimeoutError, KeyInFlight, NoWorker)
 
 Ask = Callable[[ApiProcess], Awaitable[Answer]]
@@ -33,6 +34,8 @@ class User:
     sessions: list[str] = field(default_factory=list)
     said: int = 0
     forks: int = 0
+    schedules: list[tuple[str, str]] = field(default_factory=list)
+    """The schedules made, and what each says."""
     done: bool = False
     tapes: list[Tape] = field(default_factory=list)
     playing: list[SimTask[None]] = field(default_factory=list)
@@ -58,7 +61,10 @@ class User:
         self.cluster.audit.note(f"u{self.number}", *what)
 
     async def _create(self) -> None:
-        wanted = Wanted(task=f"u{self.number} begins")
+        until_left = self.chance.random() < 0.25
+        wanted = Wanted(
+            task=f"u{self.number} begins", on_disconnect="cancel" if until_left else "continue"
+        )
         attempt = Attempt.of(TENANT, f"create-{self.number}", "POST", wanted.task.encode())
         answer = await self.ask(lambda api: api.creation.create(TENANT, wanted, attempt))
         assert answer is not None
@@ -79,9 +85,9 @@ class User:
         context = self.cluster.world.context.copy()
         self.playing.append(self.cluster.loop.create_task(tape.play(self.chance), context=context))
 
-    async def ask(self, ask: Ask, *, again: bool = True) -> Answer | None:
+    async def ask(self, ask: Ask, *, again: bool = True, most: int = FOREVER) -> Answer | None:
         """Put a request to some API, again as long as no answer comes; None when it is refused."""
-        while True:
+        for _ in range(most):
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     api = self.chance.choice(self.cluster.apis)
@@ -94,6 +100,7 @@ class User:
             except Refused:
                 return None
             await asyncio.sleep(0.2 + self.chance.random())
+        return None
 
     async def twice(self, ask: Ask) -> int:
         """Put the same request twice at once; return how often it was taken."""
@@ -104,10 +111,17 @@ class User:
             if answer is not None:
                 taken.append(answer)
 
-        async with asyncio.TaskGroup() as group:
-            group.create_task(once())
-            group.create_task(once())
+        await self.both(once)
         return len(taken)
+
+    async def both(self, once: Callable[[], Awaitable[None]]) -> None:
+        """Do something twice at once."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(2):
+                group.create_task(self._one(once))
+
+    async def _one(self, once: Callable[[], Awaitable[None]]) -> None:
+        await once()
 
     def attempt(self, what: str) -> tuple[str, Attempt]:
         """Return a text that nobody else says, and the request under a key of its own."""

@@ -39,6 +39,7 @@ class Weather:
     tool_fails: float = 0.0
     tool_lost: float = 0.0
     model_fails: float = 0.0
+    post_fails: float = 0.0
     # how many, over the whole run
     kills: int = 0
     freezes: int = 0
@@ -62,7 +63,7 @@ class Weather:
 
     def clear(self) -> None:
         """Let nothing fail from now on."""
-        for name in (*self.rates, "unsent", "tool_fails", "tool_lost", "model_fails"):
+        for name in (*self.rates, "unsent", "tool_fails", "tool_lost", "model_fails", "post_fails"):
             setattr(self, name, 0.0)
 
     def happens(self, rate: float) -> bool:
@@ -98,6 +99,7 @@ def drawn(chance: random.Random) -> Weather:
             setattr(weather, name, chance.choice(_LOSSY_RATES if name in _LOSSY else _RATES))
     weather.tool_lost = chance.choice((0.0, 0.05, 0.2))
     weather.unsent = chance.choice((0.0, 0.05, 0.2))
+    weather.post_fails = chance.choice((0.0, 0.1, 0.4))
     weather.kills = chance.choice((0, 1, 1, 2, 3))
     weather.freezes = chance.choice((0, 1, 1, 2, 3))
     weather.drains = chance.choice((0, 0, 1))

@@ -14,6 +14,7 @@ from pgqueuer.adapters.persistence.queries import Queries
 from pgqueuer.core.qm import QueueManager
 from pgqueuer.domain.errors import FailingListenerError
 
+from app.runtime.side.jobs import OF_A_KIND
 from app.storage import jobs
 from app.storage.engine import Engine
 from app.storage.jobs import JobQueue
@@ -32,6 +33,7 @@ class Kind:
     at_once: int = 0
     most_at_once: int = 0
     broken: bool = False
+    parallel: int = OF_A_KIND
 
     async def due(self, limit: int) -> Sequence[str]:
         if self.broken:
@@ -127,12 +129,27 @@ async def test_a_job_under_way_is_not_put_in_again_and_many_run_at_once(
     held = kind("made_up", *(f"id{n}" for n in range(100)), held=True)
     other = kind("other", "id")
     async with running(engine, migrated_url, held, other):
-        await until(lambda: held.at_once == jobs.OF_A_KIND, timeout_s=30)
+        await until(lambda: held.at_once == OF_A_KIND, timeout_s=30)
         await until(lambda: not other.rows, timeout_s=30, what="another kind finds room")
         held.go.set()
         await until(lambda: not held.rows, timeout_s=30)
-    assert held.most_at_once == jobs.OF_A_KIND
+    assert held.most_at_once == OF_A_KIND
     assert set(held.runs.values()) == {1}
+
+
+async def test_a_kind_says_how_many_of_its_jobs_run_at_once(
+    engine: Engine, migrated_url: str
+) -> None:
+    """What only asks Postgres would take every connection from the sessions beside it."""
+    few = kind("few", *(f"id{n}" for n in range(30)), held=True)
+    few.parallel = 3
+    many = kind("many", *(f"id{n}" for n in range(10)), held=True)
+    async with running(engine, migrated_url, few, many):
+        await until(lambda: (few.at_once, many.at_once) == (3, 10), timeout_s=30)
+        few.go.set()
+        many.go.set()
+        await until(lambda: not few.rows, timeout_s=30)
+    assert few.most_at_once == 3
 
 
 async def test_emptying_the_queue_loses_nothing(engine: Engine, migrated_url: str) -> None:

@@ -93,7 +93,7 @@ async def test_a_release_looks_at_the_inbox_as_it_is_under_the_lock(
     monkeypatch.setattr("app.storage.journal.APPEND", slowed(APPEND, "entry e"))
     async with asyncio.TaskGroup() as group:
         appending = group.create_task(storage.journal.append_batch([end]))
-        await until(lambda: _sleeping(engine))
+        await until(lambda: sleeping(engine))
         await storage.deliver(claim.session_id)
     assert appending.result() == [Appended(Fate.WRITTEN, 1, released=False)]
     row = await storage.sessions.get("default", claim.session_id)
@@ -115,12 +115,12 @@ async def test_a_claim_looks_at_the_owner_as_it_is_under_the_lock(
     monkeypatch.setattr("app.storage.workers.CLAIM", slowed(CLAIM, "queued q"))
     async with asyncio.TaskGroup() as group:
         claiming = group.create_task(storage.workers.claim("w2", 1, 1, KEYS))
-        await until(lambda: _sleeping(engine))
+        await until(lambda: sleeping(engine))
         await engine.run("update sessions set owner = 'w1', epoch = 1, wake_at = null")
     assert claiming.result() == []
 
 
-async def _sleeping(engine: Engine) -> bool:
+async def sleeping(engine: Engine) -> bool:
     return bool(
         await engine.value(
             "select exists (select from pg_stat_activity where wait_event = 'PgSleep'"

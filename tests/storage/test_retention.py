@@ -111,6 +111,27 @@ async def test_what_somebody_may_still_want_stays(storage: Storage, change: str)
     assert await storage.left("events") == set(ids)
 
 
+@pytest.mark.req("STATE-9", "API-16")
+async def test_a_session_stays_while_a_schedule_speaks_to_it(storage: Storage) -> None:
+    """A yearly message must find it; a schedule that is paused or over sends none."""
+    kept, once, paused, alone = await storage.ended(4, days=400)
+    schedules = PostgresSchedules(storage.engine)
+    for n, session_id in enumerate((kept, once, paused)):
+        await schedules.create(replace(schedule(f"sch_{n}"), session_id=session_id))
+    await schedules.create(schedule("sch_of_none"))
+    await storage.engine.run("update schedules set next_at = null where id = 'sch_1'")
+    await storage.engine.run(
+        "update schedules set next_at = null, paused = true where id = 'sch_2'"
+    )
+    assert await storage.retention.remove(Waste.SESSIONS, KEEPING) == 3
+    assert await storage.left("sessions", "id") == await storage.left("events") == {kept}
+    assert await storage.retention.waste(KEEPING) == []
+    await storage.engine.run("delete from schedules where id = 'sch_0'")
+    assert await storage.retention.waste(KEEPING) == [Waste.SESSIONS]
+    assert await storage.retention.remove(Waste.SESSIONS, KEEPING) == 1
+    assert alone not in await storage.left("sessions", "id")
+
+
 async def test_sessions_are_kept_for_ever_unless_said_otherwise(storage: Storage) -> None:
     await storage.ended(1, days=4000)
     keeping = replace(KEEPING, sessions_s=None)

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from app.core.faults import FaultKind
+from app.runtime.errors import ToolFailure
 from app.tools.egress import (
     EgressGuard,
     EgressRefusedError,
@@ -147,8 +148,10 @@ async def test_the_checked_address_is_the_one_connected_to() -> None:
         assert (await run(tools, spec)).output == 1
         assert names.asked == 1
         assert real.seen[0].headers["host"] == f"rebind.test:{real.port}"
-        found = await fault(tools, spec)
-    assert found.kind is FaultKind.PERMISSION
+        with pytest.raises(ToolFailure) as refused:
+            await run(tools, spec)
+    found = refused.value.fault
+    assert (found.kind, refused.value.flagged) == (FaultKind.PERMISSION, "egress")
     assert not found.sent
     assert len(real.seen) == 1
 

@@ -141,6 +141,32 @@ async def test_a_name_that_turns_inside_is_refused_when_it_is_sent() -> None:
 
 @pytest.mark.case("C170")
 @pytest.mark.req("TOOL-16")
+async def test_the_checked_address_is_the_one_a_message_goes_to() -> None:
+    """The name moves inside right behind the check: it is not asked a second time."""
+    asked: list[str] = []
+
+    async def moving(host: str, _port: int) -> Sequence[str]:
+        asked.append(host)
+        return ["127.0.0.1"] if len(asked) == 1 else ["127.0.0.2"]
+
+    def handle(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(raw(204))
+
+    async with (
+        serving(handle) as server,
+        posts(allow="127.0.0.1/32", resolver=moving) as out,
+    ):
+        url = f"http://rebind.test:{server.port}/"
+        assert await out.post(url, {}, b"{}") == Posted(204)
+        assert asked == ["rebind.test"]
+        assert server.seen[0].headers["host"] == f"rebind.test:{server.port}"
+        again = await out.post(url, {}, b"{}")
+    assert "may not reach" in str(again.error)
+    assert len(server.seen) == 1
+
+
+@pytest.mark.case("C170")
+@pytest.mark.req("TOOL-16")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_no_redirect_is_followed(status: int) -> None:
     def handle(seen: Seen, writer: asyncio.StreamWriter) -> None:

@@ -9,7 +9,7 @@ from app.api.shapes.explaining import ChainList, ExplanationOut, ReplayOut, Requ
 from app.api.wire import describing, params
 from app.api.wire.answers import as_json
 from app.api.wire.body import read_object
-from app.api.wire.routing import Operation
+from app.api.wire.routing import Keeps, Operation
 
 
 class ExplainRoutes:
@@ -106,6 +106,7 @@ class ExplainRoutes:
                 detail="Nothing is sent and nothing written. The first event which this release "
                 "would decide otherwise is named.",
                 endpoint=self.replay,
+                keeps=Keeps.REPEATABLE,
                 tag="explain",
                 answers=ReplayOut,
                 body=NothingIn,

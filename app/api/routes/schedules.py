@@ -236,6 +236,7 @@ class ScheduleRoutes:
             answers=ScheduleOut,
             body=NothingIn,
             optional_body=True,
+            keeps=Keeps.REPEATABLE,
             parameters=(describing.SCHEDULE_ID,),
             refuses=(404, 409),
         )

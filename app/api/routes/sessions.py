@@ -20,6 +20,7 @@ from app.api.wire.routing import Keeps, Operation
 from app.core.lifecycle import Status
 from app.runtime.errors import StoreUnavailable
 from app.runtime.paging import cut
+from app.runtime.ports.sessions import SessionRow
 from app.runtime.sessions.idempotency import Answer
 from app.runtime.streams.follow import HEADS_S
 from app.runtime.views import to_json
@@ -67,18 +68,23 @@ class SessionRoutes:
     async def _waited(self, made: Answer, session_id: str, wait_s: int) -> Response:
         """Answer once the turn has ended or waits for somebody, or the time is over."""
         sessions, follower = self._services.sessions, self._services.follower
+        seen: SessionRow | None = None
 
         async def settled() -> bool:
+            nonlocal seen
             try:
                 row = await sessions.row(TENANT, session_id)
             except StoreUnavailable:
                 return False  # asked again soon: the client does not know the session's id yet
-            return row.status not in _GOING_ON or row.facts.turn > 1
+            if row.status in _GOING_ON and row.facts.turn <= 1:
+                return False
+            seen = row
+            return True
 
         if wait_s:
             waiting = follower.until(session_id, settled, within_s=wait_s, look_s=HEADS_S)
             await unless_draining(waiting, self._services.draining)
-        row = await sessions.row(TENANT, session_id)
+        row = seen or await sessions.row(TENANT, session_id)
         status = HTTPStatus.CREATED if row.status in _GOING_ON else HTTPStatus.OK
         shown = to_json(sessions.shown(row))
         response = answer(

@@ -10,13 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.deps import TENANT, ApiServices, ParsedTool
-from app.api.invoking import invoke
+from app.api.invoking import LONGEST_S, invoke, timeout_s
 from app.api.shapes.bodies import InvokeIn, checked
 from app.api.shapes.tools import InvokedOut, ToolChangeIn, ToolIn, ToolList, ToolOut, ToolSaved
 from app.api.wire import describing, params
 from app.api.wire.answers import answer, as_json
 from app.api.wire.body import read_object
-from app.api.wire.routing import Keeps, Operation
+from app.api.wire.routing import Keeps, Leftover, Operation
+from app.core.events import EffectClass
 from app.core.toolbox import ToolKind, ToolSpec
 from app.runtime.refusals import Conflict, NotFound
 from app.runtime.sessions.idempotency import Answer
@@ -91,6 +92,14 @@ class ToolRoutes:
             raise Conflict(detail, "tool-of-client")
         traceparent = params.traceparent(request)
         return answer(await invoke(self._services, spec, body.arguments, traceparent))
+
+    async def left_by_invoke(self, request: Request) -> Leftover:
+        """Return how long a call may last, and whether it does no harm when it is made again."""
+        tools = await self._services.catalog.current(TENANT, fresh=True)
+        spec = tools.get(params.tool_name(request))
+        if spec is None:
+            return Leftover(LONGEST_S, again=False)
+        return Leftover(timeout_s(spec), again=spec.effect is EffectClass.READ)
 
     async def _parsed(
         self, body: dict[str, object], version: int, name: str | None = None
@@ -198,6 +207,7 @@ class ToolRoutes:
                 summary="Try a tool out, outside any session",
                 detail=_INVOKE,
                 endpoint=self.invoke,
+                leaves=self.left_by_invoke,
                 tag="tools",
                 answers=InvokedOut,
                 body=InvokeIn,

@@ -61,6 +61,7 @@ class TraceRoutes:
             places=self._services.places,
             seat=self._services.audience.seat(row),
             instance=request.scope["path"],
+            head=row.head,
         )
 
     def operations(self) -> tuple[Operation, ...]:

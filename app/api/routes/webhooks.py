@@ -22,7 +22,7 @@ from app.api.shapes.webhooks import (
 from app.api.wire import describing, params
 from app.api.wire.answers import as_json
 from app.api.wire.body import clean_text, read_object
-from app.api.wire.routing import Operation
+from app.api.wire.routing import Keeps, Operation
 from app.runtime.paging import cut
 from app.runtime.side.webhook_records import DeliveryStatus
 from app.runtime.side.webhooks import Webhooks
@@ -216,6 +216,7 @@ class WebhookRoutes:
                 id="testWebhook",
                 summary="Send a signed ping now",
                 endpoint=self.test,
+                keeps=Keeps.REPEATABLE,
                 tag="webhooks",
                 answers=TriedOut,
                 body=NothingIn,
@@ -250,6 +251,7 @@ class WebhookRoutes:
                 id="redeliver",
                 summary="Send a delivery again",
                 endpoint=self.redeliver,
+                keeps=Keeps.REPEATABLE,
                 tag="webhooks",
                 status=202,
                 answers=DeliveryOut,

@@ -142,14 +142,19 @@ class EventStream:
         seat: Seat | None,
         instance: str,
         headers: tuple[tuple[bytes, bytes], ...] = (),
+        head: int = 0,
     ) -> None:
-        """Send these frames; `instance` names the request in a problem."""
+        """Send these frames; `instance` names the request in a problem.
+
+        An end of the session before its `head` is no end: a fork has it from its parent.
+        """
         self._frames = frames
         self._places = places
         self._seat = seat
         self._draining = draining
         self._instance = instance
         self._headers = headers
+        self._head = head
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Serve the reader.
@@ -192,7 +197,7 @@ class EventStream:
             try:
                 async for frame in frames:
                     await outbox.put(frame)
-                    if frame.type == _CLOSED:
+                    if frame.type == _CLOSED and (frame.seq or 0) >= self._head:
                         break
             except PortError as error:
                 problem = problems.known(error) or problems.internal()

@@ -13,6 +13,7 @@ from app.runtime.refusals import (
     Conflict,
     FieldFault,
     Invalid,
+    KeyCutOff,
     KeyInFlight,
     KeyReused,
     NotFound,
@@ -39,6 +40,7 @@ TITLES: Final[Mapping[str, str]] = {
     "method-not-allowed": "The path does not take this method",
     "idempotency-key-reused": "The idempotency key stands for another request",
     "idempotency-key-in-flight": "The first request under this key has not ended",
+    "idempotency-key-cut-off": "The first request under this key was cut off",
     "overloaded": "Too many sessions wait for a worker already",
     "too-many-streams": "This process has as many streams open as it takes",
     "too-many-connections": "This process has as many connections open as it takes",
@@ -110,6 +112,7 @@ _STATUS: Final[Mapping[type[Refused], HTTPStatus]] = {
     NotSupported: HTTPStatus.UNPROCESSABLE_ENTITY,
     KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
     KeyInFlight: HTTPStatus.CONFLICT,
+    KeyCutOff: HTTPStatus.CONFLICT,
     NoWorker: HTTPStatus.SERVICE_UNAVAILABLE,
     Overloaded: HTTPStatus.TOO_MANY_REQUESTS,
 }
@@ -126,7 +129,7 @@ def known(error: Exception) -> HttpProblem | None:
         case HttpProblem():
             return error
         case Refused():
-            return _refused(error)
+            return refused(error)
         case PortError():
             return _port(error)
         case HTTPException():
@@ -182,7 +185,8 @@ def _faults(errors: Sequence[FieldFault]) -> list[dict[str, str]]:
     return [{"pointer": e.pointer, "message": e.message} for e in errors[:_MOST_ERRORS]]
 
 
-def _refused(error: Refused) -> HttpProblem:
+def refused(error: Refused) -> HttpProblem:
+    """Return the problem that answers a refusal."""
     kind = next(kind for kind in type(error).__mro__ if kind in _STATUS or kind is Refused)
     status = _STATUS.get(kind, HTTPStatus.BAD_REQUEST)
     wait = _RETRY_AFTER.get(kind)

@@ -101,6 +101,17 @@ class Keeps(Enum):
     ENDPOINT = "endpoint"
 
 
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What becomes of the mark of a killed process: may the request be made `again`?
+
+    Not before the first one could have `lasted_s`, had it lived.
+    """
+
+    lasted_s: float
+    again: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One operation: how it is served, and what the document says of it."""
@@ -122,6 +133,7 @@ class Operation:
     open: bool = False
     detail: str = ""
     keeps: Keeps = Keeps.ROUTE
+    leaves: Callable[[Request], Awaitable[Leftover]] | None = None
 
 
 class Api(FastAPI):

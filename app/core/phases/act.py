@@ -7,6 +7,7 @@ from app.core.draft import Draft
 from app.core.events import (
     EffectClass,
     Outcome,
+    SecurityFlagged,
     ToolAttempted,
     ToolChecked,
     ToolFinished,
@@ -208,6 +209,10 @@ def _close_failed(draft: Draft, open_call: OpenCall, failed: ToolFaulted) -> Non
         tokens=failed.tokens,
         duration_ms=failed.duration_ms,
     )
+    if failed.flagged is not None:
+        call = open_call.call
+        message = failed.fault.message
+        draft.emit(SecurityFlagged(failed.flagged, message, call.call_id, call.name))
 
 
 def close_unknown(

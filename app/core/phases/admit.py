@@ -95,7 +95,7 @@ def uncertain(state: State, call: CallMade) -> bool:
 
 def _withhold(draft: Draft, open_call: OpenCall, verdict: Verdict) -> None:
     earlier = verdict.earlier
-    if verdict.repeat is Repeat.SAME_RESULT or earlier is None:
+    if earlier is None:  # no one action: the results of two others were the same
         message = f"The last two calls of {open_call.call.name} gave the same result. {_ALREADY}"
         fault = Fault.of(FaultKind.CONFLICT, message)
         close(draft, open_call, Outcome.ERROR, fault, executed=False)

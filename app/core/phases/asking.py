@@ -6,7 +6,6 @@ put to a person (TOOL-10). A call that needs approval is bound to its arguments 
 
 from typing import Final
 
-from app.core.canonical import Json
 from app.core.draft import Draft
 from app.core.events import (
     ApprovalDecided,
@@ -32,14 +31,14 @@ def verified(draft: Draft, answer: Verified) -> None:
     open_call = find(draft.state, answer.call_id)
     draft.emit(VerificationDecided(answer.call_id, answer.happened, answer.output))
     if answer.happened:
-        _happened(draft, open_call, answer.output, answer.tokens)
+        _happened(draft, open_call, answer)
     else:
         _did_not_happen(draft, open_call)
     advance(draft)
 
 
-def _happened(draft: Draft, open_call: OpenCall, output: Json, tokens: int) -> None:
-    known = output if output is not None else "It happened; no output is known."
+def _happened(draft: Draft, open_call: OpenCall, answer: Verified | StatusChecked) -> None:
+    known = answer.output if answer.output is not None else "It happened; no output is known."
     call = open_call.call
     draft.emit(
         ToolFinished(
@@ -47,7 +46,8 @@ def _happened(draft: Draft, open_call: OpenCall, output: Json, tokens: int) -> N
             call.name,
             Outcome.OK,
             output=known,
-            tokens=tokens,
+            content=answer.content,
+            tokens=answer.tokens,
             attempts=open_call.attempt,
         )
     )
@@ -70,7 +70,7 @@ def checked(draft: Draft, answer: StatusChecked) -> None:
     timeout_us = int(open_call.call.timeout_s * _US)
     if answer.happened is True:
         draft.emit(_looked_up(answer, happened=True))
-        _happened(draft, open_call, answer.output, answer.tokens)
+        _happened(draft, open_call, answer)
     elif answer.happened is False and draft.at_us >= doubt.since_us + timeout_us:
         draft.emit(_looked_up(answer, happened=False))
         _did_not_happen(draft, open_call)

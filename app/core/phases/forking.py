@@ -35,6 +35,7 @@ class GivenResult:
     digest: str
     empty: bool = False
     notable: bool = False
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ def _close(draft: Draft, open_call: OpenCall, given: GivenResult | None) -> None
                 call.name,
                 Outcome.OK,
                 output=given.output,
+                content=given.content,
                 tokens=given.tokens,
                 digest=given.digest,
                 empty=given.empty,

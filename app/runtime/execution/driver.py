@@ -7,13 +7,10 @@ always the same: events are durable before the effects that follow from them are
 """
 
 import asyncio
-import contextlib
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
-from app.core.effects import CallModel, CallTool, Effect, PrepareTurn
-from app.core.events import EffectClass, Event, SessionClaimed
+from app.core.events import Event, SessionClaimed
 from app.core.inputs import (
     Claimed,
     Input,
@@ -27,23 +24,18 @@ from app.core.inputs import (
 from app.core.machine import decide
 from app.core.plan import Rest, due_timer, owed, resting, time_left_us
 from app.core.state import State
-from app.runtime.errors import PortError, StoreUnavailable
-from app.runtime.execution.lease import Hold, Lease
-from app.runtime.execution.perform import LeaseInDoubtError, Performer, is_cancelled
-from app.runtime.execution.writer import JournalWriter
+from app.runtime.errors import StoreUnavailable
+from app.runtime.execution.copies import Copies
+from app.runtime.execution.desk import STORE_RETRY_S, Desk
+from app.runtime.execution.lease import Hold
+from app.runtime.execution.under_way import UnderWay
 from app.runtime.inbox import read_inbox
-from app.runtime.ports.journal import Append, Appended, Fate, JournalStore, Release, SealedEvent
-from app.runtime.ports.live import HotStates, Hub, LiveEvent
-from app.runtime.ports.process import Clock, Observer
-from app.runtime.ports.sessions import SessionStore
+from app.runtime.ports.journal import Append, Appended, Fate, Release, SealedEvent
+from app.runtime.ports.live import LiveEvent
 from app.runtime.ports.workers import Claim
 from app.runtime.sealing import Sealer
-from app.runtime.streams.deltas import DeltaStream, Spawn
 from app.runtime.views import facts_of, view_of
 
-HOT_EVERY: Final = 64
-SNAPSHOT_EVERY: Final = 256
-STORE_RETRY_S: Final = 0.2
 _US: Final = 1_000_000
 _ANSWERS: Final = (ModelReturned, ModelFaulted, ToolReturned, ToolFaulted, StatusChecked)
 
@@ -52,49 +44,29 @@ class StuckError(Exception):
     """A state that owes nothing and may not rest: a fault of the machine, never of a user."""
 
 
-class StrayCancelError(Exception):
-    """An adapter raised a cancellation which nobody asked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """What every driver of this process works with."""
-
-    worker: str
-    clock: Clock
-    lease: Lease
-    writer: JournalWriter
-    journal: JournalStore
-    sessions: SessionStore
-    hub: Hub
-    hot: HotStates
-    performer: Performer
-    observer: Observer
-
-
 class Driver:
     """Runs one claimed session. `dropped` says that it was let go without a release."""
 
     def __init__(self, desk: Desk, claim: Claim, hold: Hold, state: State, sealer: Sealer) -> None:
         """Take a claim, the hold on the lease under which it was made, and its folded state."""
         self._desk = desk
-        self._hold = hold
         self._claim = claim
         self._state = state
         self._sealer = sealer
         self._cipher = sealer.cipher
+        self._copies = Copies(desk.hot, desk.journal, sealer)
         self._saved = state
         self._head = claim.head
         self._head_hash = claim.head_hash
         self._inbox_seen = claim.inbox_seen
         self._unsaved: list[Event] = []
+        self._untold: deque[tuple[State, tuple[Event, ...], State]] = deque()
         self._answered = False
         self._rang_us = 0
+        self._before_ring: tuple[State, int] | None = None
         self._inputs: deque[Input] = deque()
         self._wake = asyncio.Event()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._dropping = False
-        self._in_doubt = False
+        self._under_way = UnderWay(desk, claim, hold, sealer.cipher, self._answer)
         self._look = claim.inbox_head > claim.inbox_seen
         self.released = False
 
@@ -121,20 +93,23 @@ class Driver:
     def drop(self) -> None:
         """Begin no further effect; what is in flight is still offered to the journal.
 
-        Only a `once` call whose intent was just written is still sent, while the lease is fresh:
-        left unsent, a successor would have to take it for one that may have happened.
+        What was said to the session is taken all the same, and a turn that it cancels ends. Only a
+        `once` call whose intent was just written is still sent, while the lease is fresh: left
+        unsent, a successor would have to take it for one that may have happened.
         """
-        self._dropping = True
+        self._under_way.dropping = True
         self._wake.set()
 
     async def run(self) -> None:
         """Drive the session until it is released, fenced or dropped."""
-        async with asyncio.TaskGroup() as group:
-            self._begin()
-            while await self._round(group):
-                pass
-            for task in self._tasks.values():
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._begin()
+                while await self._round(group):
+                    pass
+                self._under_way.end()
+        finally:
+            self._tell()
 
     def _begin(self) -> None:
         now = self._desk.clock.now_us()
@@ -150,14 +125,16 @@ class Driver:
         while self._inputs:
             self._take(self._inputs.popleft())
         self._ring()
-        self._cut()
+        await self._compute()
+        self._under_way.cut(self._state)
         if not await self._save():
             return False
         if self._look or self._inputs:
             return True
-        if not await self._perform(group):
+        if not await self._under_way.begin(self._state, group):
             return False
-        if self._dropping and not self._tasks:
+        asyncio.get_running_loop().call_soon(self._tell)
+        if self._under_way.dropping and not self._under_way:
             return False
         await self._wait()
         return True
@@ -171,7 +148,36 @@ class Driver:
             at_us = max(self._desk.clock.now_us(), self._rang_us)
             timer = due_timer(self._state, at_us)
             if timer is not None:
+                self._before_ring = self._state, len(self._unsaved)
                 self._take(TimerRang(at_us, timer))
+
+    def _unring(self, before: tuple[State, int]) -> None:
+        """Take a timer back: something was said in time, and was not looked at."""
+        self._state, kept = before
+        del self._unsaved[kept:]
+        self._look = True
+
+    async def _compute(self) -> None:
+        """Answer the calls of pure functions before anything is written (ADR 017).
+
+        Nobody outside can notice such a call, so that neither its intent nor its result has to be
+        durable by itself; what failed to be computed here is performed like every other call.
+        """
+        performer = self._desk.performer
+        while pure := [e for e in self._under_way.missing(self._state) if performer.is_pure(e)]:
+            for effect in pure:
+                try:
+                    given = await performer.compute(self._claim.tenant, self._state, effect)
+                except StoreUnavailable:
+                    return
+                self._take(given)
+                await self._desk.clock.sleep(0)  # a hundred of them are no reason to block others
+
+    def _answer(self, given: Input | None) -> None:
+        """Hear of an effect that is under way no more, and what came of it."""
+        if given is not None:
+            self._inputs.append(given)
+        self._wake.set()
 
     def _take(self, given: Input) -> None:
         decision = decide(self._state, given)
@@ -195,6 +201,7 @@ class Driver:
 
     async def _save(self) -> bool:
         """Append what is decided; return False when the session is no longer ours to drive."""
+        rung, self._before_ring = self._before_ring, None
         rest = resting(self._state)
         only_claimed = all(isinstance(e.body, SessionClaimed) for e in self._unsaved)
         if rest is None and not owed(self._state):
@@ -203,7 +210,10 @@ class Driver:
         if rest is None and only_claimed:
             return True  # the claim rides in the next append, never in one of its own
         events = () if only_claimed else tuple(self._unsaved)
-        appended = await self._append(events, rest)
+        appended = await self._append(events, rest, unless_behind=rung is not None)
+        if appended.fate is Fate.BEHIND and rung is not None:
+            self._unring(rung)
+            return True
         if appended.fate is not Fate.WRITTEN:
             return False
         if appended.released:
@@ -211,9 +221,11 @@ class Driver:
         self._look = self._look or appended.inbox_head > self._inbox_seen
         return True
 
-    async def _append(self, events: tuple[Event, ...], rest: Rest | None) -> Appended:
+    async def _append(
+        self, events: tuple[Event, ...], rest: Rest | None, *, unless_behind: bool
+    ) -> Appended:
         state = self._state
-        sealed = self._sealer.seal(events, self._head_hash)
+        sealed = self._sealer.seal(events, self._head_hash, state)
         shown = state.ended != self._saved.ended or state.pending != self._saved.pending
         view = self._sealer.view(view_of(state)) if shown else None
         entry = Append(
@@ -228,12 +240,14 @@ class Driver:
             answered=self._answered or rest is not None,  # nor does it kill who comes to rest
             release=None if rest is None else Release(rest.timer_us, self._now_us()),
             view=view,
+            unless_behind=unless_behind,
         )
         appended = await self._desk.writer.append(entry)
         if appended.fate is Fate.WRITTEN:
             self.released = appended.released
+            if rest is not None:
+                self._desk.hub.rested(self.session_id)
             if events:
-                self._desk.observer.committed(self._saved, events, state)
                 await self._written(events, sealed, rest)
         return appended
 
@@ -242,6 +256,7 @@ class Driver:
     ) -> None:
         """Go on from here, tell readers, and keep copies where the design wants them."""
         before, after = self._saved, self._state
+        self._untold.append((before, events, after))
         self._saved = after
         self._head, self._head_hash = sealed[-1].seq, sealed[-1].hash
         self._answered = False
@@ -249,97 +264,19 @@ class Driver:
         if self._desk.hub.followed(self.session_id):
             live = [LiveEvent(self.session_id, e.seq, e.payload, e.type) for e in sealed]
             await self._desk.hub.publish(live)
-        if rest is not None or before.seq // HOT_EVERY != after.seq // HOT_EVERY:
-            await self._desk.hot.put(self.session_id, self._sealer.snapshot(after))
-        if before.seq // SNAPSHOT_EVERY != after.seq // SNAPSHOT_EVERY:
-            with contextlib.suppress(PortError):  # a copy: the journal has it all
-                await self._desk.journal.save_snapshot(
-                    self.session_id, self._sealer.snapshot(after)
-                )
+        await self._copies.keep(before.seq, after, at_rest=rest is not None)
 
-    def _cut(self) -> None:
-        """Cut what is owed no longer, before that is written: it must not reach anybody now."""
-        if self._tasks:
-            wanted = {effect.key: effect for effect in owed(self._state)}
-            for key in [k for k in self._tasks if k not in wanted or self._idles(wanted[k])]:
-                self._tasks.pop(key).cancel()
+    def _tell(self) -> None:
+        """Tell the observer what is durable: after the effects that follow from it were begun.
 
-    async def _perform(self, group: asyncio.TaskGroup) -> bool:
-        """Begin what is owed and not begun; return whether the session is still ours."""
-        wanted = {effect.key: effect for effect in owed(self._state)}
-        new = [e for key, e in wanted.items() if key not in self._tasks and self._may_begin(e)]
-        if new and not self._hold.fresh() and not await self._still_ours():
-            return False
-        for effect in new:
-            work = self._carry_out(effect, self._state, group.create_task)
-            self._tasks[effect.key] = group.create_task(work)
-        return True
-
-    async def _still_ours(self) -> bool:
-        """Wait until the lease is confirmed again; return whether nobody took over meanwhile.
-
-        Without this an outage of Postgres would leave a `once` call that was decided in it, and
-        never sent, to a person.
+        So its work is done while the other side does theirs.
         """
-        while not self._hold.fresh():
-            await self._desk.lease.until_fresh()
-            hold = self._desk.lease.hold()
-            try:
-                found = (await self._desk.journal.heads([self.session_id])).get(self.session_id)
-            except StoreUnavailable:
-                await self._desk.clock.sleep(STORE_RETRY_S)
-                continue
-            if found is None or (found.epoch, found.owner) != (self.epoch, self._desk.worker):
-                return False
-            self._hold = hold
-        return True
-
-    def _may_begin(self, effect: Effect) -> bool:
-        if not self._dropping:
-            return True
-        once = isinstance(effect, CallTool) and effect.call.effect is EffectClass.ONCE
-        return once and not self._in_doubt
-
-    def _idles(self, effect: Effect) -> bool:
-        """Return whether a dropped session's effect only waits for its next attempt."""
-        if self._may_begin(effect) or isinstance(effect, PrepareTurn):
-            return False
-        return effect.not_before_us > self._now_us()
+        while self._untold:
+            self._desk.observer.committed(*self._untold.popleft())
 
     def _now_us(self) -> int:
         """Return the session's time: it never goes back, though its next owner's clock may."""
         return max(self._desk.clock.now_us(), self._state.at_us)
-
-    async def _carry_out(self, effect: Effect, state: State, spawn: Spawn) -> None:
-        try:
-            given = await self._performed(effect, state, spawn)
-        except LeaseInDoubtError:
-            self._in_doubt = True
-            self.drop()
-        except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            raise StrayCancelError(effect.key) from error
-        except StoreUnavailable:
-            await self._desk.clock.sleep(STORE_RETRY_S)  # nothing was sent; it is owed still
-        else:
-            self._inputs.append(given)
-        self._tasks.pop(effect.key, None)
-        self._wake.set()
-
-    async def _performed(self, effect: Effect, state: State, spawn: Spawn) -> Input:
-        perform = self._desk.performer.perform
-        if not isinstance(effect, CallModel):
-            return await perform(self._claim.tenant, state, effect, _nobody, self._hold.fresh)
-        deltas = DeltaStream(
-            hub=self._desk.hub, cipher=self._cipher, state=state, effect=effect, spawn=spawn
-        )
-        try:
-            given = await perform(self._claim.tenant, state, effect, deltas, self._hold.fresh)
-            await deltas.flush()
-        finally:
-            deltas.stop()
-        return given
 
     async def _wait(self) -> None:
         """Wait for an answer, a poke, or the end of the turn's active time."""
@@ -351,7 +288,3 @@ class Driver:
         except TimeoutError:
             self._inputs.append(TimerRang(self._desk.clock.now_us(), "total_timeout"))
         self._wake.clear()
-
-
-def _nobody(_text: str) -> None:
-    """Take a delta that no model call can make."""

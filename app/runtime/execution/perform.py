@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from app.core.canonical import Json, as_text, digest
@@ -52,6 +52,23 @@ class Performer:
     reader: AnswerReader
     observer: Observer
     sample: Callable[[str], bool]
+    pure: frozenset[str] = frozenset()
+    """The tools that are pure functions; nobody can register one of these names."""
+
+    def is_pure(self, effect: Effect) -> bool:
+        """Return whether an effect is the first attempt at a call of a pure function."""
+        return (
+            isinstance(effect, CallTool) and effect.attempt == 1 and effect.call.name in self.pure
+        )
+
+    async def compute(self, tenant: str, state: State, effect: Effect) -> Input:
+        """Return the input that answers a call of a pure function, which needs no lease.
+
+        Raises:
+            StoreUnavailable: when the tool's definition cannot be read now.
+
+        """
+        return await self.perform(tenant, state, effect, _nobody, _always)
 
     async def perform(
         self,
@@ -130,7 +147,8 @@ class Performer:
         try:
             reply = await self._send(tenant, state, effect, may_send)
         except ToolFailure as failure:
-            return await self._tool_faulted(state, effect, failure.fault, began_s)
+            answer = await self._tool_faulted(state, effect, failure.fault, began_s)
+            return replace(answer, flagged=failure.flagged)
         except (LeaseInDoubtError, StoreUnavailable):
             raise
         except (asyncio.CancelledError, Exception) as error:  # a tool's own bug is no fault of ours
@@ -189,7 +207,7 @@ class Performer:
             raise LeaseInDoubtError from None
         if fault is None and reply.detail:
             fault = Fault.of(FaultKind.UNKNOWN_OUTCOME, reply.detail)
-        text = "" if reply.output is None else as_text(reply.output)
+        text = reply.content or ("" if reply.output is None else as_text(reply.output))
         return StatusChecked(
             at_us=self.clock.now_us(),
             key=effect.key,
@@ -199,6 +217,7 @@ class Performer:
             tokens=await self.tokens.count(text, state.model.encoding),
             fault=fault,
             jitter=self.clock.jitter(),
+            content=reply.content,
         )
 
     async def _tool_returned(
@@ -253,6 +272,14 @@ def weigh(output: Json, text: str) -> tuple[bool, bool]:
     empty = output in (None, "", [], {})
     plain = isinstance(output, bool | int | float) or output is None
     return empty, not plain and not empty and len(text) > NOTABLE_CHARS
+
+
+def _nobody(_text: str) -> None:
+    """Take a delta that no tool can make."""
+
+
+def _always() -> bool:
+    return True
 
 
 def is_cancelled() -> bool:

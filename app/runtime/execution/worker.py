@@ -13,7 +13,8 @@ from typing import Final
 
 from app.core.state import State
 from app.runtime.errors import Erased, PortError, StoreUnavailable, Tampered
-from app.runtime.execution.driver import Desk, Driver
+from app.runtime.execution.desk import Desk
+from app.runtime.execution.driver import Driver
 from app.runtime.execution.lease import Hold
 from app.runtime.execution.poison import is_poison, laid_to_rest, obituary
 from app.runtime.execution.recovery import SHORT_JOURNAL, Recovery
@@ -25,6 +26,10 @@ POLL_S: Final = 1.0
 LAG_PROBE_S: Final = 0.25
 RENEWALS_PER_LEASE: Final = 3
 AFTER_FAILURE_S: Final = 0.5
+SPARE: Final = 8
+"""How many sessions beyond its slots a worker owns for as long as it takes to end their turns."""
+
+SPARE_EVERY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,8 @@ class Worker:
         self._idle = asyncio.Event()
         self._idle.set()
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._ending: set[tuple[str, int]] = set()
+        self._full = asyncio.Event()
         self._claiming = asyncio.Lock()
         self.lag_s = 0.0
         desk.hub.on_nudge(self.nudge)
@@ -84,6 +91,7 @@ class Worker:
                 group.create_task(self._renew()),
                 group.create_task(self._poll()),
                 group.create_task(self._watch_lag()),
+                group.create_task(self._end_beyond_slots(group)),
             ]
             await self._claim_until_drained(group)
             await self._drain()
@@ -101,12 +109,30 @@ class Worker:
         while not self._draining.is_set():
             await self._due.wait()
             self._due.clear()
-            free = self._options.slots - len(self._tasks)
+            free = self._free
+            if free <= 0:
+                self._full.set()
             if free <= 0 or self._draining.is_set() or not self._desk.lease.fresh():
                 continue
             with self._outliving("claim"):
                 if await self._claim(group, free):
                     self._due.set()
+
+    @property
+    def _free(self) -> int:
+        return self._options.slots - len(self._tasks) + len(self._ending)
+
+    async def _end_beyond_slots(self, group: asyncio.TaskGroup) -> None:
+        """While all slots are taken, end what is to be cancelled or closed.
+
+        With all of them at long calls there may be none for hours.
+        """
+        while True:
+            await self._full.wait()
+            self._full.clear()
+            with self._outliving("claim_ending"):
+                await self._claim_ending(group)
+            await self._desk.clock.sleep(SPARE_EVERY_S)
 
     async def _claim(self, group: asyncio.TaskGroup, free: int) -> bool:
         """Claim what is due; return whether there may be more than one claim takes."""
@@ -115,12 +141,33 @@ class Worker:
             hold = self._desk.lease.hold()
             keys = self._recovery.keyring.ids
             claims = await self._workers.claim(self._desk.worker, free, most, keys)
-            read = await self._read_short(claims)
-            for claim in claims:
-                work = self._run_session(claim, hold, read.get(claim.session_id))
-                self._tasks[claim.session_id, claim.epoch] = group.create_task(work)
-                self._idle.clear()
+            self._begin(group, claims, hold, await self._read_short(claims))
         return len(claims) >= most
+
+    async def _claim_ending(self, group: asyncio.TaskGroup) -> None:
+        async with self._claiming:
+            spare = SPARE - len(self._ending)
+            if spare <= 0 or self._draining.is_set() or not self._desk.lease.fresh():
+                return
+            hold = self._desk.lease.hold()
+            keys = self._recovery.keyring.ids
+            claims = await self._workers.claim_ending(self._desk.worker, spare, keys)
+            read = await self._read_short(claims)
+            if not self._draining.is_set():  # else the next look at what we own lets them go
+                self._ending.update((claim.session_id, claim.epoch) for claim in claims)
+                self._begin(group, claims, hold, read)
+
+    def _begin(
+        self,
+        group: asyncio.TaskGroup,
+        claims: Sequence[Claim],
+        hold: Hold,
+        read: dict[str, list[SealedEvent]],
+    ) -> None:
+        for claim in claims:
+            work = self._run_session(claim, hold, read.get(claim.session_id))
+            self._tasks[claim.session_id, claim.epoch] = group.create_task(work)
+            self._idle.clear()
 
     async def _read_short(self, claims: Sequence[Claim]) -> dict[str, list[SealedEvent]]:
         """Read the short journals of a batch of claims in one query."""
@@ -134,9 +181,11 @@ class Worker:
         """Run one session; whatever goes wrong in it stays in it.
 
         A hand-over in a drain is not counted as a claim without an answer: in a rolling restart
-        a session may pass through many hands while it waits for one long answer.
+        a session may pass through many hands while it waits for one long answer. Nor is the return
+        of a session that has more to do than to end a turn, and has no slot for it.
         """
         driver, crashed = None, False
+        briefly = (claim.session_id, claim.epoch) in self._ending
         try:
             driver = await self._driver(claim, hold, read)
             if driver is not None:
@@ -151,16 +200,20 @@ class Worker:
             )
             await self._desk.clock.sleep(AFTER_FAILURE_S)
         finally:
-            if driver is None or not driver.released:
-                await self._give_up(claim, blameless=self._draining.is_set() and not crashed)
-                if self._draining.is_set():  # else we look ourselves, at once
-                    await self._desk.hub.nudge(claim.session_id)
-            self._leave(claim, driver)
+            try:
+                if driver is None or not driver.released:
+                    handed_over = briefly or self._draining.is_set()
+                    await self._give_up(claim, blameless=handed_over and not crashed)
+                    if self._draining.is_set():  # else we look ourselves, at once
+                        await self._desk.hub.nudge(claim.session_id)
+            finally:  # a drain may cut that short: it waits until all have left
+                self._leave(claim, driver)
 
     def _leave(self, claim: Claim, driver: Driver | None) -> None:
         """Forget this run of a session, which may have been claimed anew; look for others."""
-        was_full = len(self._tasks) >= self._options.slots
+        was_full = self._free <= 0
         del self._tasks[claim.session_id, claim.epoch]
+        self._ending.discard((claim.session_id, claim.epoch))
         if self._drivers.get(claim.session_id) is driver:
             self._drivers.pop(claim.session_id, None)
         if not self._tasks:
@@ -187,7 +240,7 @@ class Worker:
         if claim.session_id in self._drivers:
             self._drivers[claim.session_id].drop()  # its epoch is over
         self._drivers[claim.session_id] = driver
-        if self._draining.is_set():
+        if self._draining.is_set() or (claim.session_id, claim.epoch) in self._ending:
             driver.drop()
         return driver
 

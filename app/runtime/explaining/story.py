@@ -16,6 +16,7 @@ from app.core.events import (
     GuardTripped,
     ModelAnswered,
     ModelFailed,
+    SecurityFlagged,
     SessionClaimed,
     SessionCreated,
     SessionForked,
@@ -48,6 +49,7 @@ class _Turn:
     tools: Counter[tuple[str, str]] = field(default_factory=Counter)
     guards: list[GuardTripped] = field(default_factory=list)
     decided: list[ApprovalDecided | VerificationDecided] = field(default_factory=list)
+    flagged: list[SecurityFlagged] = field(default_factory=list)
     ended: TurnEnded | None = None
     ended_us: int = 0
 
@@ -125,6 +127,8 @@ def _count(turn: _Turn, event: Event) -> None:
             turn.tools[body.name, body.outcome.value] += 1
         case GuardTripped():
             turn.guards.append(body)
+        case SecurityFlagged():
+            turn.flagged.append(body)
         case ApprovalDecided() | VerificationDecided():
             turn.decided.append(body)
         case TurnEnded():
@@ -201,6 +205,7 @@ def _middle(turn: _Turn) -> str:
     if turn.tools:
         calls = (f"{n} {o} {c}x" if c > 1 else f"{n} {o}" for (n, o), c in turn.tools.items())
         parts.append(f"tools: {', '.join(calls)}")
+    parts += [f"the {flag.guard} guard stopped {flag.call_id}" for flag in turn.flagged]
     parts += [_decision(decided) for decided in turn.decided]
     if not parts:
         return ""

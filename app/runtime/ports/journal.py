@@ -8,7 +8,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SealedEvent:
-    """One event as stored: a plain index beside the encrypted wire event and the chain's hash."""
+    """One event as stored: a plain index beside the encrypted wire event and the chain's hash.
+
+    `told` is known only of one that is written: under which name endpoints are told of it.
+    """
 
     seq: int
     v: int
@@ -19,6 +22,7 @@ class SealedEvent:
     at_us: int
     payload: bytes
     hash: bytes
+    told: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Append:
 
     `events` may be empty, when only the inbox position moves or the session is released.
     `answered` says that an effect's answer is among them (it zeroes the poison counter).
+    `unless_behind` says to write nothing when the inbox holds what was not seen: for events which
+    what was said there would have prevented.
     """
 
     session_id: str
@@ -72,6 +78,7 @@ class Append:
     answered: bool
     release: Release | None
     view: bytes | None
+    unless_behind: bool = False
 
 
 class Fate(StrEnum):
@@ -80,6 +87,7 @@ class Fate(StrEnum):
     WRITTEN = "written"
     FENCED = "fenced"
     SKIPPED = "skipped"
+    BEHIND = "behind"
 
 
 @dataclass(frozen=True, slots=True)

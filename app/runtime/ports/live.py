@@ -44,6 +44,12 @@ class Hub(Protocol):
     def on_nudge(self, callback: Callable[[str], None]) -> None:
         """Call back for each nudge."""
 
+    def rested(self, session_id: str) -> None:
+        """Tell every process that a session has come to rest; drop it when the hub is away."""
+
+    def on_rest(self, callback: Callable[[str], None]) -> None:
+        """Call back for each session that has come to rest."""
+
 
 class HotStates(Protocol):
     """Folded states in Redis, sealed, for a quick resume."""

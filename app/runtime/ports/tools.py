@@ -48,12 +48,14 @@ Presenter = Callable[[Json, int], ToolReply]
 class StatusReply:
     """Whether a call took effect, by its tool's own word; `happened` None: it does not know.
 
-    `output` is what the tool keeps as the call's result, `detail` says in words what was told.
+    `output` is what is kept as the call's result, `content` what the model reads of it where that
+    is less, `detail` says in words what was told.
     """
 
     happened: bool | None
     output: Json = None
     detail: str = ""
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

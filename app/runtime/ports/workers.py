@@ -48,6 +48,9 @@ class WorkerStore(Protocol):
     ) -> list[Claim]:
         """Take up to `limit` sessions that are due, have no living owner, and use these keys."""
 
+    async def claim_ending(self, worker: str, limit: int, keys: Sequence[str]) -> list[Claim]:
+        """Take up to `limit` of those due sessions whose inbox holds a cancel or a close."""
+
     async def sweep(self) -> int:
         """Make due every session whose owner's lease is over; return how many."""
 

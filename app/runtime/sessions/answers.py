@@ -4,27 +4,22 @@ Each is an inbox row, unique by what it is about; so of two who decide at once, 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from app.core.canonical import Json, as_text, digest
-from app.core.context import fault_text
-from app.core.events import Event, ModelAnswered, ModelRef, ToolFinished, ToolIntended
-from app.core.faults import Fault, FaultKind
-from app.core.inputs import ClientAnswered
+from app.core.canonical import Json, digest
+from app.core.events import Event, ModelAnswered, ToolFinished, ToolIntended
+from app.core.inputs import ClientAnswered, Verified
 from app.core.lifecycle import PendingKind
-from app.core.toolbox import MAX_CHARS
 from app.runtime import inbox
 from app.runtime.catalog import Catalog
-from app.runtime.execution.perform import weigh
 from app.runtime.past import Past
 from app.runtime.ports.keys import SessionCipher
-from app.runtime.ports.models import Tokens
 from app.runtime.ports.process import Clock
 from app.runtime.ports.sessions import SessionRow
-from app.runtime.ports.tools import Presenter
 from app.runtime.refusals import Conflict
 from app.runtime.sessions.idempotency import Answer, Attempt
+from app.runtime.sessions.results import Bounds
 from app.runtime.sessions.verbs import Sessions, check_not_closing
 from app.runtime.views import RESULT, VERIFICATION, pending_calls, waking
 
@@ -46,10 +41,9 @@ class Answers:
 
     clock: Clock
     sessions: Sessions
-    tokens: Tokens
     past: Past
     catalog: Catalog
-    present: Presenter
+    bounds: Bounds
 
     async def verify(
         self,
@@ -67,9 +61,7 @@ class Answers:
             Conflict: when the session waits for no such call, or it was decided already.
 
         """
-        model = await self.sessions.model_of(tenant, session_id)
-        text = as_text(output) if output is not None else ""
-        tokens = await self.tokens.count(text, model.encoding)
+        given = await self._verified(tenant, session_id, call_id, output, happened=happened)
         async with self.sessions.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
@@ -80,8 +72,7 @@ class Answers:
             if not waits or call_id not in pending_calls(row, key, VERIFICATION):
                 message = f"The session does not wait for a verification of {call_id!r}."
                 raise Conflict(message, "verification-not-pending")
-            delivery = inbox.verification(key, call_id, output, tokens, happened=happened)
-            if await locked.deliver(delivery) is None:
+            if await locked.deliver(inbox.verification(key, given)) is None:
                 raise Conflict("This call was verified already.", "verification-decided")
             shown = self.sessions.shown(waking(row))
             answer = await self.sessions.remembered(locked, attempt, 202, shown)
@@ -101,13 +92,11 @@ class Answers:
         if known is not None:
             return known
         opened = await self.sessions.get(tenant, session_id)
-        model = await self.sessions.model_of(tenant, session_id)
         cipher = self.sessions.key(opened.row)
         name = pending_calls(opened.row, cipher, RESULT).get(result.call_id)
         if name is None:
             name = await self._wanted(opened.row, cipher, result.call_id)
-        spec = (await self.catalog.current(tenant)).get(name)
-        given = await self._weighed(result, model, MAX_CHARS if spec is None else spec.max_chars)
+        given = await self._answered(tenant, session_id, name, result)
         async with self.sessions.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
@@ -119,29 +108,42 @@ class Answers:
         await self.sessions.hub.nudge(session_id)
         return answer
 
-    async def _weighed(
-        self, result: ClientResult, model: ModelRef, max_chars: int
+    async def _answered(
+        self, tenant: str, session_id: str, name: str, result: ClientResult
     ) -> ClientAnswered:
         """Return a result within its bounds: the tool's own, as for what the service calls."""
-        error = result.error
-        if error is not None:
-            error = str(self.present(error, max_chars).content or error)
-        reply = self.present(result.output, max_chars)
-        text = as_text(reply.output) if reply.content is None else reply.content
-        if error is not None:
-            text = fault_text(Fault.of(FaultKind.INTERNAL, error))
-        empty, notable = weigh(reply.output, text)
+        spec = (await self.catalog.current(tenant)).get(name)
+        model = await self.sessions.model_of(tenant, session_id)
+        now_us = self.clock.now_us()
+        if result.error is not None:
+            error, tokens = await self.bounds.failed(result.error, spec, model)
+            return ClientAnswered(now_us, result.call_id, None, error, tokens, digest(None))
+        stated = await self.bounds.stated(result.output, spec, model)
         return ClientAnswered(
-            at_us=self.clock.now_us(),
+            at_us=now_us,
             call_id=result.call_id,
-            output=reply.output,
-            error=error,
-            tokens=await self.tokens.count(text, model.encoding),
-            digest=digest(reply.output),
-            empty=empty and error is None,
-            notable=notable and error is None,
-            content=reply.content,
+            output=stated.output,
+            error=None,
+            tokens=stated.tokens,
+            digest=stated.digest,
+            empty=stated.empty,
+            notable=stated.notable,
+            content=stated.content,
         )
+
+    async def _verified(
+        self, tenant: str, session_id: str, call_id: str, output: Json, *, happened: bool
+    ) -> Verified:
+        """Return what a person says, its output within the bounds of the call's tool."""
+        row = (await self.sessions.get(tenant, session_id)).row
+        name = pending_calls(row, self.sessions.key(row), VERIFICATION).get(call_id, "")
+        given = Verified(self.clock.now_us(), call_id, happened, None, 0)
+        if output is None:
+            return given
+        spec = (await self.catalog.current(tenant)).get(name)
+        model = await self.sessions.model_of(tenant, session_id)
+        stated = await self.bounds.stated(output, spec, model)
+        return replace(given, output=stated.output, tokens=stated.tokens, content=stated.content)
 
     async def _wanted(self, row: SessionRow, cipher: SessionCipher, call_id: str) -> str:
         """Return the tool of a call whose result comes while the others of its step still run.

@@ -102,7 +102,7 @@ class Creation:
         sealed: tuple[SealedEvent, ...] = ()
         for start in range(0, len(events), SLICE):
             head_hash = sealed[-1].hash if sealed else b""
-            sealed += sealer.seal(events[start : start + SLICE], head_hash)
+            sealed += sealer.seal(events[start : start + SLICE], head_hash, state)
             if start:
                 await self.clock.sleep(0)  # a fork may bring thousands of events
         plain = to_json(dict(wanted.metadata)) if wanted.metadata else None

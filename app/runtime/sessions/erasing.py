@@ -10,7 +10,7 @@ from typing import Final
 from app.core.lifecycle import ALIVE
 from app.runtime.ports.process import Clock
 from app.runtime.ports.sessions import SessionStore
-from app.runtime.refusals import Conflict, NotFound
+from app.runtime.refusals import Conflict, NotFound, NoWorker
 from app.runtime.sessions.verbs import Sessions
 
 TRIES: Final = 20
@@ -37,7 +37,7 @@ class Erasing:
         for _ in range(TRIES):
             row = await self.sessions.row(tenant, session_id)
             if row.status in ALIVE and row.key.wrapped:
-                await self.sessions.cancel(tenant, session_id)
+                await self._end(tenant, session_id)
             async with self.store.locked(tenant, session_id) as locked:
                 if locked is None:
                     raise NotFound("session", session_id)
@@ -48,3 +48,13 @@ class Erasing:
                     return
             await self.clock.sleep(PAUSE_S)
         raise Conflict("The session does not come to rest; close it, then try again.")
+
+    async def _end(self, tenant: str, session_id: str) -> None:
+        try:
+            await self.sessions.cancel(tenant, session_id)
+        except NoWorker as error:
+            detail = (
+                "Nothing is erased yet: the open turn has to end first, and no worker ended it in "
+                "time. Its cancellation is kept; ask again once a worker runs."
+            )
+            raise NoWorker(detail) from error

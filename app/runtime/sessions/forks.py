@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Final
 
 from app.core import ids
-from app.core.canonical import Json, as_text, digest
+from app.core.canonical import Json
 from app.core.events import (
     Event,
     ModelAnswered,
@@ -20,6 +20,7 @@ from app.core.events import (
     PromptRef,
     SessionCreated,
     ToolFinished,
+    ToolRef,
     TurnStarted,
 )
 from app.core.evolve import evolve
@@ -27,13 +28,14 @@ from app.core.lifecycle import Phase
 from app.core.machine import traceparent
 from app.core.phases.forking import Forking, GivenResult, boundary, forked
 from app.core.state import QueuedText, State
-from app.runtime.execution.perform import mint_trace, weigh
+from app.runtime.execution.perform import mint_trace
 from app.runtime.past import Past
 from app.runtime.ports.models import PromptCatalog, Tokens
 from app.runtime.ports.process import Clock
 from app.runtime.refusals import Conflict, FieldFault, Invalid
 from app.runtime.sessions.creation import SLICE, Creation, Wanted, check_priced
 from app.runtime.sessions.idempotency import Answer, Attempt
+from app.runtime.sessions.results import Bounds
 from app.runtime.sessions.verbs import Opened, Sessions
 from app.runtime.views import metadata_of
 
@@ -65,6 +67,7 @@ class Forks:
     prompts: PromptCatalog
     tokens: Tokens
     past: Past
+    bounds: Bounds
     sample: Callable[[str], bool]
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
@@ -105,11 +108,15 @@ class Forks:
             parent=session_id,
             at_seq=events[-1].seq,
             task=await self._task(wanted, created.model),
-            result=await self._result(wanted, state, created.model),
+            result=await self._result(tenant, wanted, state, created.model),
             model=None if created.model.name == first.model.name else first.model.name,
             prompt=None if created.prompt == first.prompt else _named(first.prompt),
         )
-        kept = Wanted(task="", metadata=metadata_of(parent.row, parent.cipher))
+        kept = Wanted(
+            task="",
+            metadata=metadata_of(parent.row, parent.cipher),
+            on_disconnect=parent.row.on_disconnect,
+        )
         return await self.creation.begin(tenant, (*events, *forked(state, asked)), kept, attempt)
 
     async def _prefix(self, parent: Opened, wanted: ForkWanted) -> list[Event]:
@@ -184,21 +191,29 @@ class Forks:
         return QueuedText(wanted.task, await self.tokens.count(wanted.task, model.encoding))
 
     async def _result(
-        self, wanted: ForkWanted, state: State, model: ModelRef
+        self, tenant: str, wanted: ForkWanted, state: State, model: ModelRef
     ) -> GivenResult | None:
         if wanted.result is None:
             return None
         call_id, output = wanted.result
-        open_calls = {c.call.call_id for c in state.calls if c.result is None}
+        open_calls = {c.call.call_id: c.call for c in state.calls if c.result is None}
         if state.phase not in {Phase.ACT, Phase.WAITING} or call_id not in open_calls:
             message = "It is not a call of the step at `at_seq`; give the event of its result."
             raise Invalid(
                 "The call is not open there.", FieldFault("/tool_result/call_id", message)
             )
-        text = as_text(output)
-        empty, notable = weigh(output, text)
-        tokens = await self.tokens.count(text, model.encoding)
-        return GivenResult(call_id, output, tokens, digest(output), empty, notable)
+        call = open_calls[call_id]
+        spec = await self.creation.catalog.spec(tenant, ToolRef(call.name, call.version))
+        stated = await self.bounds.stated(output, spec, model)
+        return GivenResult(
+            call_id,
+            stated.output,
+            stated.tokens,
+            stated.digest,
+            stated.empty,
+            stated.notable,
+            stated.content,
+        )
 
 
 def _without_result(prefix: list[Event], call_id: str) -> list[Event]:

@@ -14,6 +14,12 @@ GONE: Final = HTTPStatus.GONE
 The key is kept, since a request that is repeated must not take effect again.
 """
 
+OURS: Final = "schedule:"
+"""How the keys begin under which schedules fire."""
+
+_THEIRS: Final = "\x1f"
+"""Stands before a user's key that begins like one of ours; no header can hold it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -27,6 +33,11 @@ class Attempt:
     key: str
     route: str
     said: bytes
+
+    @classmethod
+    def by_user(cls, tenant: str, key: str, route: str, body: bytes) -> "Attempt":
+        """Return the attempt of a request whose key a user chose: no such key is one of ours."""
+        return cls.of(tenant, f"{_THEIRS}{key}" if key.startswith(OURS) else key, route, body)
 
     @classmethod
     def of(cls, tenant: str, key: str, route: str, body: bytes) -> "Attempt":
@@ -58,15 +69,14 @@ class Attempt:
             raise Conflict(message, "session-erased")
         if not self.same(keyring, found):
             message = (
-                f"The idempotency key {self.key!r} was used for another request; "
-                "take a new key for a new request."
+                f"The idempotency key {self.key.removeprefix(_THEIRS)!r} was used for another "
+                "request; take a new key for a new request."
             )
             raise KeyReused(message)
         if found.status == 0:
             message = (
-                "The first request under this key is still being carried out, or was cut off: then "
-                "it is not known whether it took effect. Try again soon; if this stays so, look, "
-                "and send it again under a new key only if it did not."
+                "The first request under this key is still being carried out, or was cut off. "
+                "Try again soon: what was cut off is told apart once it is too old to be alive."
             )
             raise KeyInFlight(message)
         body = keyring.open_record(found.body)

@@ -202,11 +202,12 @@ class Sessions:
     async def ask(self, tenant: str, session_id: str, verb: Verb) -> SessionRow | None:
         """Put a cancel or a close into the inbox, unless it is the last thing that was said there.
 
-        Return the row as it was then; None where there is nothing to do.
+        Return the row as it was then; None where there is nothing to do: an erased session has
+        ended, and takes nothing any more.
         """
         async with self.locked(tenant, session_id, None) as (locked, _):
             row = locked.row
-            if rule(verb, row.status) is Ruling.UNCHANGED:
+            if rule(verb, row.status) is Ruling.UNCHANGED or not row.key.wrapped:
                 return None
             key = self.key(row)
             if verb is Verb.CLOSE:
@@ -227,7 +228,7 @@ class Sessions:
 
         async def done() -> bool:
             now = await self.row(tenant, row.id)
-            return now.status is Status.CLOSED if verb is Verb.CLOSE else now.inbox_drained
+            return now.status is Status.CLOSED if verb is Verb.CLOSE else _has_ended(row, now)
 
         if await self.follower.until(row.id, done, within_s=waits):
             return
@@ -305,3 +306,14 @@ async def check_not_closing(locked: LockedSession) -> None:
     if not locked.row.inbox_drained and await locked.newest() is InboxKind.CLOSE:
         message = "The session is being closed and takes nothing any more."
         raise Conflict(message, "session-ended")
+
+
+def _has_ended(before: SessionRow, now: SessionRow) -> bool:
+    """Return whether the turn that was open, or about to begin, has ended; the next may run.
+
+    One that was about to begin takes its end in two steps: that it was seen is not enough.
+    """
+    between = before.stop_reason is not None or before.facts.turn == 0
+    turn = before.facts.turn + between
+    over = now.facts.turn > turn or (now.facts.turn == turn and now.stop_reason is not None)
+    return now.inbox_drained and (over or now.status not in ALIVE)

@@ -17,6 +17,7 @@ from app.runtime.ports.keys import Keyring
 from app.runtime.ports.process import Clock
 from app.runtime.ports.sessions import SessionStore
 from app.runtime.sealing import event_context
+from app.runtime.side.jobs import OF_A_KIND, OF_OUR_OWN
 from app.runtime.side.webhook_records import (
     Claimed,
     DeliveryStatus,
@@ -98,6 +99,7 @@ class Composer:
             "turn": sealed.turn,
             "step": sealed.step,
             "v": sealed.v,
+            "event_type": sealed.type,
             "event": event,
         }
         return _message(delivery.type, sealed.at_us, data)
@@ -168,6 +170,7 @@ class Deliveries:
     """The side job kind that sends deliveries: an id is an endpoint and a lane."""
 
     name = "webhooks"
+    parallel = OF_A_KIND
 
     def __init__(
         self,
@@ -224,6 +227,7 @@ class DeliveriesTidied:
     """The side job kind that removes what ended long ago, in small bites."""
 
     name = "webhooks_tidied"
+    parallel = OF_OUR_OWN
 
     def __init__(self, *, store: WebhookStore, clock: Clock) -> None:
         """Be due in a minute, then each ten minutes."""

@@ -13,10 +13,11 @@ from typing import Final
 from app.runtime.errors import StoreUnavailable
 from app.runtime.ports.keys import Keyring
 from app.runtime.ports.sessions import Remember, SessionStore
-from app.runtime.refusals import Refused
+from app.runtime.refusals import Overloaded, Refused
 from app.runtime.sessions.creation import Creation, Wanted
 from app.runtime.sessions.idempotency import GONE, Answer, Attempt
 from app.runtime.sessions.verbs import Sessions
+from app.runtime.side.jobs import OF_OUR_OWN
 from app.runtime.side.schedule_records import (
     Outcome,
     Run,
@@ -36,6 +37,7 @@ DUE_KEY: Final = "surefoot.due_at"
 AT_ONCE: Final = 10
 """How many firings of one schedule a job makes; what is left is due again."""
 AFTER_FAULT_S: Final = 60.0
+WHILE_FULL_S: Final = 10.0
 _MOST_TEXT: Final = 1000
 _ROUTE: Final = "schedule"
 
@@ -88,6 +90,7 @@ class Scheduling:
     firing: Firing
     log: Callable[..., None]
     name: str = "schedules"
+    parallel: int = OF_OUR_OWN
 
     async def due(self, limit: int) -> Sequence[str]:
         """Return the schedules with a firing to make."""
@@ -103,6 +106,8 @@ class Scheduling:
                 await self._step(seen)
             except StoreUnavailable:
                 raise  # nothing could be noted; it is due as before
+            except Overloaded as full:  # as a client would, it comes again
+                await self._postpone(seen.row, full, WHILE_FULL_S)
             except Exception as error:  # noqa: BLE001 - not the schedule's fault: kept, tried later
                 await self._postpone(seen.row, error)
 
@@ -125,6 +130,8 @@ class Scheduling:
             target = open_target(self.keyring, row)
             attempt = _attempt(row, due_us)
             answer, session_id = await self.firing.make(row, target, due_us, attempt)
+        except Overloaded:
+            raise
         except Refused as refused:
             error = _text(refused)
             self.log("schedule.refused", level="warning", schedule=row.id, why=error)
@@ -142,10 +149,13 @@ class Scheduling:
         run = Run(due_us=due_us, at_us=seen.now_us, outcome=Outcome.SKIPPED, error=error)
         await self.store.advance(row, run, first_us)
 
-    async def _postpone(self, row: ScheduleRow, error: Exception) -> None:
+    async def _postpone(
+        self, row: ScheduleRow, error: Exception, wait_s: float = AFTER_FAULT_S
+    ) -> None:
         text = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
-        self.log("schedule.failed", level="error", schedule=row.id, why=text)
-        await self.store.postpone(row, text, AFTER_FAULT_S)
+        level = "warning" if isinstance(error, Overloaded) else "error"
+        self.log("schedule.failed", level=level, schedule=row.id, why=text)
+        await self.store.postpone(row, text, wait_s)
 
 
 def _text(refused: Refused) -> str:

@@ -5,7 +5,13 @@ is due is asked of the rows every second, and a job is only a hint to look at on
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
+
+OF_A_KIND: Final = 64
+"""How many jobs of a kind that waits for others run at once; other kinds find room beside it."""
+
+OF_OUR_OWN: Final = 16
+"""How many of a kind that asks only Postgres: more would make sessions wait for a connection."""
 
 
 class SideJob(Protocol):
@@ -14,6 +20,10 @@ class SideJob(Protocol):
     @property
     def name(self) -> str:
         """Return the kind's name, of lower-case letters, digits and underscores."""
+
+    @property
+    def parallel(self) -> int:
+        """Return how many of its jobs run at once, in all processes together."""
 
     async def due(self, limit: int) -> Sequence[str]:
         """Return ids of what is due now, the longest waiting first.

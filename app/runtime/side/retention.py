@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from app.runtime.ports.process import Clock
+from app.runtime.side.jobs import OF_OUR_OWN
 
 LOOK_S: Final = 60.0
 """How often a process looks for what may go; a backlog is worked off without a pause."""
@@ -47,6 +48,7 @@ class Retention:
     """The side job."""
 
     name = "retention"
+    parallel = OF_OUR_OWN
 
     def __init__(
         self, *, store: RetentionStore, keeping: Keeping, clock: Clock, log: Callable[..., None]

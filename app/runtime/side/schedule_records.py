@@ -12,6 +12,7 @@ from app.runtime.errors import Tampered
 from app.runtime.ports.keys import Keyring
 from app.runtime.ports.sessions import Remember
 from app.runtime.sessions.creation import Wanted
+from app.runtime.sessions.idempotency import OURS
 from app.runtime.side.timing import Missed, Timing
 from app.runtime.times import rfc3339
 
@@ -84,7 +85,7 @@ class ScheduleRow:
 
     def firing(self, due_us: int) -> str:
         """Return the idempotency key of one firing: the same for whoever makes it."""
-        return f"schedule:{self.id}:{rfc3339(due_us)}"
+        return f"{OURS}{self.id}:{rfc3339(due_us)}"
 
 
 def seal_target(keyring: Keyring, schedule_id: str, target: Target) -> bytes:

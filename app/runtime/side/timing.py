@@ -30,6 +30,7 @@ _WINDOWS: Final = tuple(
 )
 _FAR_US: Final = 7_258_118_400_000_000
 """The year 2200: beyond it no clock's changes are known."""
+_NO_NAME: Final = re.compile(r"(?i)localtime|posixrules|factory|(?:posix|right)/.*")
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+){0,2}")
 
 
@@ -118,7 +119,7 @@ def read_timing(cron: str | None, at: str | None, timezone: str, now_us: int) ->
         TimingError: when it cannot be read, or would never fire from now on.
 
     """
-    zone = _zone(timezone)
+    zone = _named_zone(timezone)
     if at is not None:
         return Timing(at_us=_moment(at, zone), timezone=timezone)
     cron = " ".join((cron or "").split())
@@ -133,6 +134,18 @@ def read_timing(cron: str | None, at: str | None, timezone: str, now_us: int) ->
     if first is None:
         raise TimingError("cron", "No day in the next 50 years fits this expression.")
     return timing
+
+
+def _named_zone(name: str) -> tzinfo:
+    """Return a zone by its name in the IANA database.
+
+    Beside those, the folder of zones holds files that are none: the machine's own zone, zones that
+    count leap seconds. What they mean differs from one machine to the next.
+    """
+    if _NO_NAME.fullmatch(name):
+        message = f"{name[:64]!r} is no IANA name of a time zone; use one such as Europe/Berlin."
+        raise TimingError("timezone", message)
+    return _zone(name)
 
 
 def _zone(name: str) -> tzinfo:

@@ -3,16 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
-
-EVENTS: Final = (
-    "turn.ended",
-    "input.requested",
-    "approval.requested",
-    "security.flagged",
-    "escalation.raised",
-)
-"""The events that an endpoint can ask for."""
+from typing import Protocol
 
 
 class DeliveryStatus(StrEnum):

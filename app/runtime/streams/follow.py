@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from app.core.events import PhaseEntered, SessionClosed, TurnEnded
+from app.core.events import SessionClosed, TurnEnded
 from app.runtime.errors import PortError, StoreUnavailable
 from app.runtime.ports.journal import HeadInfo, JournalStore
 from app.runtime.ports.keys import SessionCipher
@@ -91,7 +91,9 @@ class Follower:
         self._patience_s = patience_s
         self._group: asyncio.TaskGroup | None = None
         self._readers: dict[str, set[Mailbox]] = {}
+        self._waiting: dict[str, set[asyncio.Event]] = {}
         self._opened = Opened()
+        hub.on_rest(self._rested)
 
     async def run(self) -> None:
         """Serve readers, comparing the heads of what they follow with the journal every 2 s.
@@ -220,20 +222,32 @@ class Follower:
         within_s: float,
         look_s: float = LOOK_S,
     ) -> bool:
-        """Ask whether it is done when the session may have come to rest, and each `look_s`.
+        """Ask whether it is done each time the session has come to rest, and each `look_s`.
 
         Return False when the time is over before it was.
         """
         deadline = self._clock.boot_s() + within_s
-        async with self._mailbox(session_id, ends=True) as mailbox:
+        rest = asyncio.Event()
+        self._waiting.setdefault(session_id, set()).add(rest)
+        try:
             while not await done():
                 left_s = deadline - self._clock.boot_s()
                 if left_s <= 0:
                     return False
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(left_s, look_s)):
-                        await _rests(mailbox)
+                        await rest.wait()
+                rest.clear()
+        finally:
+            waiting = self._waiting[session_id]
+            waiting.discard(rest)
+            if not waiting:
+                del self._waiting[session_id]
         return True
+
+    def _rested(self, session_id: str) -> None:
+        for rest in self._waiting.get(session_id, ()):
+            rest.set()
 
 
 def _has_news(found: HeadInfo | None, mailbox: Mailbox) -> bool:
@@ -241,21 +255,6 @@ def _has_news(found: HeadInfo | None, mailbox: Mailbox) -> bool:
     if found is None:
         return mailbox.ends
     return found.head > mailbox.newest or (found.idle and mailbox.ends)
-
-
-async def _rests(mailbox: Mailbox) -> None:
-    """Return when the session may have come to rest.
-
-    What ends with a phase goes no further by itself: whatever it waits for, it waits.
-    """
-    while (items := await mailbox.take()) is not None:
-        if any(item.type in ENDS for item in items) or _halts(items):
-            return
-
-
-def _halts(items: list[LiveEvent]) -> bool:
-    durable = [item for item in items if item.seq is not None]
-    return bool(durable) and durable[-1].type == PhaseEntered.TYPE
 
 
 async def _pump(live: AsyncIterator[LiveEvent | None], mailbox: Mailbox) -> None:
