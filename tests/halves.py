@@ -15,17 +15,26 @@ import pytest
 Half = Literal["together", "alone"]
 ROOT = Path(__file__).parents[1]
 LONGEST = (
+    "tests/simulation/test_many_runs.py",
+    "tests/simulation/test_simulation.py",
     "tests/integration/test_crash_matrix.py",
-    "tests/integration/test_cancel.py",
-    "tests/soak/test_soak.py",
-    "tests/integration/test_frozen.py",
-    "tests/histories/test_histories.py",
-    "tests/chaos/test_chaos.py",
+    "tests/core/test_replay.py",
     "tests/integration/test_upgrade.py",
     "tests/integration/test_disconnect.py",
-    "tests/simulation/test_simulation.py",
-    "tests/core/test_replay.py",
+    "tests/histories/test_histories.py",
+    "tests/integration/test_frozen.py",
+    "tests/integration/test_status_check.py",
+    "tests/integration/test_resume.py",
+    "tests/core/test_properties.py",
+    "tests/integration/test_bad_start.py",
+    "tests/integration/test_cancel.py",
+    "tests/chaos/test_chaos.py",
+    "tests/soak/test_soak.py",
+    "tests/integration/test_fsck.py",
+    "tests/integration/test_last_moment.py",
+    "tests/bench/test_bench.py",
     "tests/integration/test_retention.py",
+    "tests/integration/test_dev.py",
 )
 """Files that take longest, from the longest on. They begin first, or all would wait for them."""
 _MARKED = re.compile(r"\bmark\.alone\b")

@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -11,6 +12,7 @@ from tests.simulation.build import SOUND, Build
 from tests.simulation.plants import PLANTS
 from tests.simulation.run import Outcome, simulate
 
+PROCESSES = min(2, os.cpu_count() or 1)
 CHUNK = 20
 MOST_FAILURES = 10
 
