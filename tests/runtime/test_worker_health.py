@@ -9,6 +9,7 @@ from app.runtime.execution.poison import MOST_CLAIMS
 from app.runtime.ports.models import ModelReply, ModelRequest
 from tests.fakes.interposed import Faults
 from tests.fakes.models import says
+from tests.runtime.scripts import weather
 from tests.runtime.world import LEASE_S, World
 
 
@@ -43,6 +44,26 @@ async def test_a_renewal_that_failed_is_made_again_soon(world: World) -> None:
         assert faults.calls.count("renew") == 4
         await asyncio.sleep(LEASE_S / 3)
         assert faults.calls.count("renew") == 5
+
+
+async def test_what_waits_for_a_fresh_lease_is_not_begun_in_a_drain(world: World) -> None:
+    """Else a drain would wait for an effect that was begun after it."""
+    faults = Faults()
+    world.model.script, world.model.takes_s = weather, LEASE_S * 2 / 3
+    node = world.node(between=faults)
+    async with world.running(node):
+        session = await world.create()
+        await world.moment(session, "model.requested")
+        faults.before["renew"] = [StoreUnavailable("away")] * 1000
+        await world.moment(session, "tool.intended")
+        await asyncio.sleep(0.1)
+        node.worker.drain()
+        await asyncio.sleep(0.1)
+        faults.before["renew"].clear()
+    assert world.store.rows[session].owner is None
+    assert not world.tools.delivered
+    async with world.running():
+        await world.until(session, "completed")
 
 
 @pytest.mark.case("C073")
