@@ -245,7 +245,7 @@ class Driver:
         appended = await self._desk.writer.append(entry)
         if appended.fate is Fate.WRITTEN:
             self.released = appended.released
-            if rest is not None:
+            if rest is not None or (shown and state.ended is not None):
                 self._desk.hub.rested(self.session_id)
             if events:
                 await self._written(events, sealed, rest)
