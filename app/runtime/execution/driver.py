@@ -3,7 +3,8 @@
     load (fold the journal) → decide → append → perform what is owed → decide …
 
 It holds no truth: whatever it knows beyond the journal may be lost at any await. Its order is
-always the same: events are durable before the effects that follow from them are begun.
+always the same: events are durable before the effects that follow from them are begun. Only pure
+functions are computed before, since nobody could notice (ADR 017).
 """
 
 import asyncio
@@ -45,7 +46,7 @@ class StuckError(Exception):
 
 
 class Driver:
-    """Runs one claimed session. `dropped` says that it was let go without a release."""
+    """Runs one claimed session. `released` says that its last append let it go."""
 
     def __init__(self, desk: Desk, claim: Claim, hold: Hold, state: State, sealer: Sealer) -> None:
         """Take a claim, the hold on the lease under which it was made, and its folded state."""
