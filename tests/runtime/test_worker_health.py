@@ -8,8 +8,7 @@ from app.runtime.errors import StoreUnavailable
 from app.runtime.execution.poison import MOST_CLAIMS
 from app.runtime.ports.models import ModelReply, ModelRequest
 from tests.fakes.interposed import Faults
-from tests.fakes.models import says
-from tests.runtime.scripts import weather
+from tests.runtime.scripts import faulty, weather
 from tests.runtime.world import LEASE_S, World
 
 
@@ -68,12 +67,7 @@ async def test_what_waits_for_a_fresh_lease_is_not_begun_in_a_drain(world: World
 
 @pytest.mark.case("C073")
 async def test_a_crash_is_told_with_its_session_and_leaves_nothing_behind(world: World) -> None:
-    def script(request: ModelRequest) -> ModelReply:
-        if "bad" in str(request.messages):
-            raise RuntimeError("an adapter's bug")
-        return says("fine")
-
-    world.model.script = script
+    world.model.script = faulty
     node = world.node()
     async with world.running(node):
         good, bad = await world.create("good"), await world.create("bad")
