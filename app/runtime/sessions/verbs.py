@@ -312,7 +312,7 @@ def _has_ended(before: SessionRow, now: SessionRow) -> bool:
 
     One that was about to begin takes its end in two steps: that it was seen is not enough.
     """
-    between = before.stop_reason is not None or before.facts.turn == 0
-    turn = before.facts.turn + between
+    begun = before.stop_reason is None and before.facts.turn > 0
+    turn = before.facts.turn if begun else before.facts.turn + 1
     over = now.facts.turn > turn or (now.facts.turn == turn and now.stop_reason is not None)
     return now.inbox_drained and (over or now.status not in ALIVE)
