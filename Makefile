@@ -58,7 +58,7 @@ soak: setup ## mixed sessions under random kills: MINUTES=20
 
 # MUTANTS='app/core/plan.py …' bounds it. What a stopped run has found is kept, and survivors are tried again; SHARE=1 does
 # so with all random lives instead of a fiftieth.
-mutants: setup ## which changes of app/core, the journal writer and the claims does no test notice? (half an hour)
+mutants: setup ## which changes of app/core, the journal writer and the claims does no test notice?
 	$(BIN)/python -m tests.mutants $(if $(SHARE),--share $(SHARE)) $(MUTANTS)
 
 check: setup ## lint, formatting, types, layers, dependencies, spelling, size budgets

@@ -305,4 +305,5 @@ TESTS: Final = (
     "tests/conformance/test_sessions.py",
     "tests/storage/test_races.py",
     "tests/storage/test_claim_races.py",
+    "tests/storage/test_claims_of_ends.py",
 )
