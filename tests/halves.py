@@ -16,7 +16,6 @@ Half = Literal["together", "alone"]
 ROOT = Path(__file__).parents[1]
 LONGEST = (
     "tests/simulation/test_many_runs.py",
-    "tests/simulation/test_simulation.py",
     "tests/integration/test_crash_matrix.py",
     "tests/core/test_replay.py",
     "tests/integration/test_upgrade.py",
