@@ -168,12 +168,15 @@ class RedisHub:
             callback(session_id)
 
     def rested(self, session_id: str) -> None:
-        """Tell every process that a session has come to rest; drop it when Redis is away."""
+        """Tell every process that a session has come to rest, or a turn of it to its end.
+
+        Dropped when Redis is away.
+        """
         self._has_rested(session_id)
         self._link.post([("PUBLISH", self._rests, self._origin + session_id.encode())])
 
     def on_rest(self, callback: Callable[[str], None]) -> None:
-        """Call back for each session that has come to rest; to be called before `run`."""
+        """Call back each time that is told of a session; to be called before `run`."""
         self._on_rest.append(callback)
         self._subscription.keep(self._rests)
 

@@ -45,9 +45,9 @@ _TOLD_AT: Final = _EVENTS_AT + len(EVENT_TYPES)
 
 # Rows are locked in the order of their ids, those locked by others are left for a later try, and
 # the conditions are checked again on the row as it is under the lock. The release depends on the
-# inbox as it is then: a message that arrives at the last moment keeps the owner; so does what an
-# entry that must not be behind says (an approval that lapses). A timer belongs to
-# the state in which a session came to rest; it is put by Postgres's clock, whatever the worker's.
+# inbox as it is then: a message that arrives at the last moment keeps the owner. It also keeps back
+# an entry that must not be behind (an approval that lapses). A timer belongs to the state in which
+# a session came to rest; it is put by Postgres's clock, whatever the worker's.
 # Deliveries of webhooks are committed with their events; few events are ever told.
 APPEND: Final = f"""
 with entry as (

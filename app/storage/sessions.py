@@ -289,8 +289,8 @@ class PostgresSessions:
     async def begin_remembering(self, record: Remember) -> Remembered | None:
         """Mark a key as in flight (status 0), or return what is there already.
 
-        The mark of a process that died stays, for its effect may have happened; `retake_mark` is
-        for what may be done again.
+        The mark of a process that died stays, for its effect may have happened, until somebody
+        takes it over (`retake_mark`).
         """
         for _ in range(_TRIES):
             if await self._engine.run(_REMEMBER, *_record(record)):

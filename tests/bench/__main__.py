@@ -96,7 +96,10 @@ async def _bench(
                     failures.append(f"{system.name}: {error}")
                     print(f"  FAILED {error}", file=sys.stderr, flush=True)
             if plan.handovers:
-                handed += await handovers(ground)
+                try:
+                    handed += await handovers(ground)
+                except RuntimeError as error:
+                    failures.append(str(error))
     return results, handed, failures
 
 

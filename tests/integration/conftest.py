@@ -4,13 +4,16 @@ import asyncio
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from app.devstack import PostgresHandle, embedded_postgres_server
 from app.storage.migrate import migrate
 from tests.integration.process import Nursery
 from tests.integration.stack import Stacks
-from tests.servers import REDIS_URL, Databases
+from tests.servers import REDIS_URL, Databases, run_aside, server_folder
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +39,24 @@ def stacks(
         nursery=nursery,
         folder=tmp_path_factory.mktemp("stacks"),
     )
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresHandle]:
+    """Return a Postgres that a test may stop; `own` lets it run again."""
+    with server_folder() as folder, run_aside(embedded_postgres_server(folder, durable=False)) as h:
+        yield h
+
+
+@pytest.fixture(scope="module")
+def databases_of_own(postgres: PostgresHandle) -> Databases:
+    return Databases(postgres.dsn)
+
+
+@pytest.fixture
+async def own(
+    stacks: Stacks, postgres: PostgresHandle, databases_of_own: Databases, tmp_path: Path
+) -> Stacks:
+    """Return stacks over a Postgres that a test may stop."""
+    await postgres.start()
+    return replace(stacks, databases=databases_of_own, folder=tmp_path)

@@ -6,38 +6,19 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from app.devstack import PostgresHandle, embedded_postgres_server
+from app.devstack import PostgresHandle
 from tests.integration.process import Role
 from tests.integration.scripted import SLOW
 from tests.integration.stack import Stacks
 from tests.scripted.model import ScriptedModel
 from tests.scripted.tools import ScriptedTools
-from tests.servers import Databases, run_aside, server_folder
 from tests.waiting import until
 
 PROMPT_S = 10.0
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresHandle]:
-    with server_folder() as folder, run_aside(embedded_postgres_server(folder, durable=False)) as h:
-        yield h
-
-
-@pytest.fixture(scope="module")
-def databases_of_own(postgres: PostgresHandle) -> Databases:
-    return Databases(postgres.dsn)
-
-
-@pytest.fixture
-def own(stacks: Stacks, databases_of_own: Databases, tmp_path: Path) -> Stacks:
-    """Return stacks over a Postgres that a test may stop."""
-    return replace(stacks, databases=databases_of_own, folder=tmp_path)
 
 
 @contextmanager

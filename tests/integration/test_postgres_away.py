@@ -1,43 +1,19 @@
 """Postgres stopped in the middle of runs, of a recovery and of streams; each test has its own."""
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import httpx2
 import pytest
 from redis.asyncio import Redis
 
-from app.devstack import PostgresHandle, embedded_postgres_server
+from app.devstack import PostgresHandle
 from tests.integration.client import Client, Reader
 from tests.integration.plans import Stepwise, sums
 from tests.integration.stack import LEASE_S, Stacks
 from tests.scripted.http import Hold
 from tests.scripted.model import ScriptedModel
 from tests.scripted.tools import ScriptedTools
-from tests.servers import Databases, run_aside, server_folder
 from tests.waiting import until
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresHandle]:
-    with server_folder() as folder, run_aside(embedded_postgres_server(folder, durable=False)) as h:
-        yield h
-
-
-@pytest.fixture(scope="module")
-def databases_of_own(postgres: PostgresHandle) -> Databases:
-    return Databases(postgres.dsn)
-
-
-@pytest.fixture
-async def own(
-    stacks: Stacks, postgres: PostgresHandle, databases_of_own: Databases, tmp_path: Path
-) -> Stacks:
-    """Stacks over a Postgres that a test may stop."""
-    await postgres.start()
-    return replace(stacks, databases=databases_of_own, folder=tmp_path)
 
 
 async def away(

@@ -28,3 +28,10 @@ def sums(request: ModelRequest) -> ModelReply:
     if done < 4:
         return calls(("calculate", {"expression": f"{done} + {done * 17}"}))
     return says("The sums are done.")
+
+
+def faulty(request: ModelRequest) -> ModelReply:
+    """Answer, but crash as an adapter with a bug would when the session says "bad"."""
+    if "bad" in str(request.messages):
+        raise RuntimeError("an adapter's bug")
+    return says("fine")

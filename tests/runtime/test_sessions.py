@@ -284,6 +284,19 @@ async def test_cancel_twice_is_no_conflict(world: World) -> None:
     assert world.store.rows[session].inbox_head == 1
 
 
+async def test_a_cancel_is_answered_at_once_though_the_next_message_waits(world: World) -> None:
+    """The session comes to no rest then: the end of the turn is told by itself."""
+    world.model.takes_s = 30
+    async with world.running():
+        session = await world.create()
+        await world.moment(session, "model.requested")
+        await world.say(session, "next")
+        began = world.clock.boot_s()
+        await world.sessions.cancel(TENANT, session)
+        assert world.clock.boot_s() - began < 0.1
+        await world.sessions.close(TENANT, session)
+
+
 async def test_a_cancel_that_comes_to_nothing_still_settles_soon(world: World) -> None:
     """The turn ends by itself before the owner reads the cancel: no event tells of it."""
     world.hub.loses_nudges, world.store.way_s = True, 0.004

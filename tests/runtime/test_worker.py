@@ -14,11 +14,9 @@ from app.runtime.errors import StoreUnavailable
 from app.runtime.execution.poison import MOST_CLAIMS
 from app.runtime.execution.worker import WorkerOptions
 from app.runtime.ports.journal import SealedEvent
-from app.runtime.ports.models import ModelReply, ModelRequest
 from app.storage.keys import MasterKeys
 from tests.fakes.interposed import Death, Faults
-from tests.fakes.models import says
-from tests.runtime.scripts import shop, weather
+from tests.runtime.scripts import faulty, shop, weather
 from tests.runtime.world import LEASE_S, TENANT, World, dies, seqs
 
 AWAY = StoreUnavailable("away")
@@ -232,12 +230,7 @@ async def _in_doubt(world: World) -> str:
 
 @pytest.mark.case("C073", "C180")
 async def test_a_session_that_crashes_ends_no_other(world: World) -> None:
-    def script(request: ModelRequest) -> ModelReply:
-        if "bad" in str(request.messages):
-            raise RuntimeError("an adapter's bug")
-        return says("fine")
-
-    world.model.script = script
+    world.model.script = faulty
     node = world.node()
     async with world.running(node):
         bad = await world.create("bad")

@@ -8,7 +8,7 @@ from app.runtime.errors import StoreUnavailable
 from app.runtime.execution.poison import MOST_CLAIMS
 from app.runtime.ports.models import ModelReply, ModelRequest
 from tests.fakes.interposed import Faults
-from tests.fakes.models import says
+from tests.runtime.scripts import faulty, weather
 from tests.runtime.world import LEASE_S, World
 
 
@@ -45,14 +45,29 @@ async def test_a_renewal_that_failed_is_made_again_soon(world: World) -> None:
         assert faults.calls.count("renew") == 5
 
 
+async def test_what_waits_for_a_fresh_lease_is_not_begun_in_a_drain(world: World) -> None:
+    """Else a drain would wait for an effect that was begun after it."""
+    faults = Faults()
+    world.model.script, world.model.takes_s = weather, LEASE_S * 2 / 3
+    node = world.node(between=faults)
+    async with world.running(node):
+        session = await world.create()
+        await world.moment(session, "model.requested")
+        faults.before["renew"] = [StoreUnavailable("away")] * 1000
+        await world.moment(session, "tool.intended")
+        await asyncio.sleep(0.1)
+        node.worker.drain()
+        await asyncio.sleep(0.1)
+        faults.before["renew"].clear()
+    assert world.store.rows[session].owner is None
+    assert not world.tools.delivered
+    async with world.running():
+        await world.until(session, "completed")
+
+
 @pytest.mark.case("C073")
 async def test_a_crash_is_told_with_its_session_and_leaves_nothing_behind(world: World) -> None:
-    def script(request: ModelRequest) -> ModelReply:
-        if "bad" in str(request.messages):
-            raise RuntimeError("an adapter's bug")
-        return says("fine")
-
-    world.model.script = script
+    world.model.script = faulty
     node = world.node()
     async with world.running(node):
         good, bad = await world.create("good"), await world.create("bad")

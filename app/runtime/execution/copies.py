@@ -25,7 +25,8 @@ SNAPSHOT_PER_DOUBLING: Final = 1
 
 def mark(seq: int, least: int, per_doubling: int) -> int:
     """Return the last place up to `seq` where a copy is due; 0 before the first one."""
-    distance = max(least, (1 << seq.bit_length() >> 1) // per_doubling)
+    doubled = 1 << seq.bit_length() >> 1  # the last power of two up to there
+    distance = max(least, doubled // per_doubling)
     return seq // distance * distance
 
 

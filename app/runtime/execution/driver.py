@@ -3,7 +3,8 @@
     load (fold the journal) → decide → append → perform what is owed → decide …
 
 It holds no truth: whatever it knows beyond the journal may be lost at any await. Its order is
-always the same: events are durable before the effects that follow from them are begun.
+always the same: events are durable before the effects that follow from them are begun. Only pure
+functions are computed before, since nobody could notice (ADR 017).
 """
 
 import asyncio
@@ -45,7 +46,7 @@ class StuckError(Exception):
 
 
 class Driver:
-    """Runs one claimed session. `dropped` says that it was let go without a release."""
+    """Runs one claimed session. `released` says that its last append let it go."""
 
     def __init__(self, desk: Desk, claim: Claim, hold: Hold, state: State, sealer: Sealer) -> None:
         """Take a claim, the hold on the lease under which it was made, and its folded state."""
@@ -63,7 +64,6 @@ class Driver:
         self._untold: deque[tuple[State, tuple[Event, ...], State]] = deque()
         self._answered = False
         self._rang_us = 0
-        self._before_ring: tuple[State, int] | None = None
         self._inputs: deque[Input] = deque()
         self._wake = asyncio.Event()
         self._under_way = UnderWay(desk, claim, hold, sealer.cipher, self._answer)
@@ -124,10 +124,10 @@ class Driver:
             await self._read_inbox()
         while self._inputs:
             self._take(self._inputs.popleft())
-        self._ring()
+        before_ring = self._ring()
         await self._compute()
         self._under_way.cut(self._state)
-        if not await self._save():
+        if not await self._save(before_ring):
             return False
         if self._look or self._inputs:
             return True
@@ -139,17 +139,21 @@ class Driver:
         await self._wait()
         return True
 
-    def _ring(self) -> None:
+    def _ring(self) -> tuple[State, int] | None:
         """Take a timer that is due, after everything that was said before it was looked at.
 
-        One that Postgres rang is due whatever this machine's clock says.
+        One that Postgres rang is due whatever this machine's clock says. Return what was before
+        it: the state, and how many events were unsaved.
         """
-        if not self._look:
-            at_us = max(self._desk.clock.now_us(), self._rang_us)
-            timer = due_timer(self._state, at_us)
-            if timer is not None:
-                self._before_ring = self._state, len(self._unsaved)
-                self._take(TimerRang(at_us, timer))
+        if self._look:
+            return None
+        at_us = max(self._desk.clock.now_us(), self._rang_us)
+        timer = due_timer(self._state, at_us)
+        if timer is None:
+            return None
+        before = self._state, len(self._unsaved)
+        self._take(TimerRang(at_us, timer))
+        return before
 
     def _unring(self, before: tuple[State, int]) -> None:
         """Take a timer back: something was said in time, and was not looked at."""
@@ -199,9 +203,8 @@ class Driver:
             self._inbox_seen = row.n
             self._inputs.append(read_inbox(row, self._cipher, now))
 
-    async def _save(self) -> bool:
+    async def _save(self, before_ring: tuple[State, int] | None) -> bool:
         """Append what is decided; return False when the session is no longer ours to drive."""
-        rung, self._before_ring = self._before_ring, None
         rest = resting(self._state)
         only_claimed = all(isinstance(e.body, SessionClaimed) for e in self._unsaved)
         if rest is None and not owed(self._state):
@@ -210,13 +213,11 @@ class Driver:
         if rest is None and only_claimed:
             return True  # the claim rides in the next append, never in one of its own
         events = () if only_claimed else tuple(self._unsaved)
-        appended = await self._append(events, rest, unless_behind=rung is not None)
-        if appended.fate is Fate.BEHIND and rung is not None:
-            self._unring(rung)
+        appended = await self._append(events, rest, unless_behind=before_ring is not None)
+        if appended.fate is Fate.BEHIND and before_ring is not None:
+            self._unring(before_ring)
             return True
-        if appended.fate is not Fate.WRITTEN:
-            return False
-        if appended.released:
+        if appended.fate is not Fate.WRITTEN or appended.released:
             return False
         self._look = self._look or appended.inbox_head > self._inbox_seen
         return True
@@ -245,7 +246,7 @@ class Driver:
         appended = await self._desk.writer.append(entry)
         if appended.fate is Fate.WRITTEN:
             self.released = appended.released
-            if rest is not None:
+            if rest is not None or (shown and state.ended is not None):
                 self._desk.hub.rested(self.session_id)
             if events:
                 await self._written(events, sealed, rest)

@@ -74,10 +74,9 @@ class UnderWay:
 
     async def begin(self, state: State, group: asyncio.TaskGroup) -> bool:
         """Begin what is owed and not begun; return whether the session is still ours."""
-        new = self.missing(state)
-        if new and not self._hold.fresh() and not await self._still_ours():
+        if not self._hold.fresh() and self.missing(state) and not await self._still_ours():
             return False
-        for effect in new:
+        for effect in self.missing(state):  # fewer than before the wait, if we were dropped in it
             work = self._carry_out(effect, state, group.create_task)
             self._tasks[effect.key] = group.create_task(work)
         return True

@@ -45,10 +45,13 @@ class Hub(Protocol):
         """Call back for each nudge."""
 
     def rested(self, session_id: str) -> None:
-        """Tell every process that a session has come to rest; drop it when the hub is away."""
+        """Tell every process that a session has come to rest, or a turn of it to its end.
+
+        Dropped when the hub is away.
+        """
 
     def on_rest(self, callback: Callable[[str], None]) -> None:
-        """Call back for each session that has come to rest."""
+        """Call back each time that is told of a session."""
 
 
 class HotStates(Protocol):

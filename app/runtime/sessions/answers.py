@@ -61,7 +61,8 @@ class Answers:
             Conflict: when the session waits for no such call, or it was decided already.
 
         """
-        given = await self._verified(tenant, session_id, call_id, output, happened=happened)
+        seen = await self.sessions.row(tenant, session_id)
+        given = await self._verified(seen, call_id, output, happened=happened)
         async with self.sessions.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
@@ -91,12 +92,12 @@ class Answers:
         known = await self.sessions.known(tenant, attempt)
         if known is not None:
             return known
-        opened = await self.sessions.get(tenant, session_id)
-        cipher = self.sessions.key(opened.row)
-        name = pending_calls(opened.row, cipher, RESULT).get(result.call_id)
+        row = await self.sessions.row(tenant, session_id)
+        cipher = self.sessions.key(row)
+        name = pending_calls(row, cipher, RESULT).get(result.call_id)
         if name is None:
-            name = await self._wanted(opened.row, cipher, result.call_id)
-        given = await self._answered(tenant, session_id, name, result)
+            name = await self._wanted(row, cipher, result.call_id)
+        given = await self._answered(row, name, result)
         async with self.sessions.locked(tenant, session_id, attempt) as (locked, earlier):
             if earlier is not None:
                 return earlier
@@ -108,12 +109,10 @@ class Answers:
         await self.sessions.hub.nudge(session_id)
         return answer
 
-    async def _answered(
-        self, tenant: str, session_id: str, name: str, result: ClientResult
-    ) -> ClientAnswered:
+    async def _answered(self, row: SessionRow, name: str, result: ClientResult) -> ClientAnswered:
         """Return a result within its bounds: the tool's own, as for what the service calls."""
-        spec = (await self.catalog.current(tenant)).get(name)
-        model = await self.sessions.model_of(tenant, session_id)
+        spec = (await self.catalog.current(row.tenant)).get(name)
+        model = self.sessions.model_of(row)
         now_us = self.clock.now_us()
         if result.error is not None:
             error, tokens = await self.bounds.failed(result.error, spec, model)
@@ -132,17 +131,15 @@ class Answers:
         )
 
     async def _verified(
-        self, tenant: str, session_id: str, call_id: str, output: Json, *, happened: bool
+        self, row: SessionRow, call_id: str, output: Json, *, happened: bool
     ) -> Verified:
         """Return what a person says, its output within the bounds of the call's tool."""
-        row = (await self.sessions.get(tenant, session_id)).row
-        name = pending_calls(row, self.sessions.key(row), VERIFICATION).get(call_id, "")
         given = Verified(self.clock.now_us(), call_id, happened, None, 0)
         if output is None:
             return given
-        spec = (await self.catalog.current(tenant)).get(name)
-        model = await self.sessions.model_of(tenant, session_id)
-        stated = await self.bounds.stated(output, spec, model)
+        name = pending_calls(row, self.sessions.key(row), VERIFICATION).get(call_id, "")
+        spec = (await self.catalog.current(row.tenant)).get(name)
+        stated = await self.bounds.stated(output, spec, self.sessions.model_of(row))
         return replace(given, output=stated.output, tokens=stated.tokens, content=stated.content)
 
     async def _wanted(self, row: SessionRow, cipher: SessionCipher, call_id: str) -> str:

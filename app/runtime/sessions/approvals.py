@@ -237,7 +237,7 @@ class Approvals:
             raise Conflict(message, "approval-hash-mismatch")
 
     async def _given(self, tenant: str, approval: Approval, decided: Decided) -> ApprovalGiven:
-        model = await self.sessions.model_of(tenant, approval.session_id)
+        model = self.sessions.model_of(await self.sessions.row(tenant, approval.session_id))
         given = ApprovalGiven(
             self.clock.now_us(),
             approval.id,

@@ -18,6 +18,7 @@ from app.core.events import (
     ModelRef,
     PhaseEntered,
     PromptRef,
+    SecurityFlagged,
     SessionCreated,
     ToolFinished,
     ToolRef,
@@ -219,8 +220,8 @@ class Forks:
 def _without_result(prefix: list[Event], call_id: str) -> list[Event]:
     """Take a call's result out of the step that the journal ends in; the others stay.
 
-    What an equal call was given of it goes too. A result that the model has answered to stays:
-    `_result` then finds no open call.
+    What an equal call was given of it goes too, and that a guard stopped it. A result that the
+    model has answered to stays: `_result` then finds no open call.
     """
     answered = max(
         (n for n, e in enumerate(prefix) if isinstance(e.body, ModelAnswered)), default=0
@@ -229,10 +230,18 @@ def _without_result(prefix: list[Event], call_id: str) -> list[Event]:
         body = event.body
         if n > answered and isinstance(body, ToolFinished) and body.call_id == call_id:
             rest = takewhile(lambda e: not isinstance(e.body, PhaseEntered), prefix[n + 1 :])
-            kept = [e for e in rest if not isinstance(e.body, ToolFinished) or e.body.executed]
+            kept = [e for e in rest if not _belongs(e, call_id)]
             moved = (replace(e, seq=seq) for seq, e in enumerate(kept, start=event.seq))
             return [*prefix[:n], *moved]
     return prefix
+
+
+def _belongs(event: Event, call_id: str) -> bool:
+    """Return whether what stands behind a call's result was said because of it."""
+    body = event.body
+    if isinstance(body, ToolFinished):
+        return not body.executed
+    return isinstance(body, SecurityFlagged) and body.call_id == call_id
 
 
 def _named(prompt: PromptRef) -> str:

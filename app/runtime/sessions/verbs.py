@@ -127,7 +127,7 @@ class Sessions:
             Conflict: when it is busy and the policy is `reject`, or can take none any more.
 
         """
-        encoding = (await self.model_of(tenant, session_id)).encoding
+        encoding = self.model_of(await self.row(tenant, session_id)).encoding
         tokens = await self.tokens.count(text, encoding)
         await self.admission.look()
         async with self.locked(tenant, session_id, attempt) as (locked, earlier):
@@ -238,9 +238,8 @@ class Sessions:
         )
         raise NoWorker(detail)
 
-    async def model_of(self, tenant: str, session_id: str) -> ModelRef:
+    def model_of(self, row: SessionRow) -> ModelRef:
         """Return the model of a session, as far as it is known here."""
-        row = (await self.get(tenant, session_id)).row
         return self.models.get(row.model) or ModelRef(row.model)
 
     @asynccontextmanager
@@ -313,7 +312,7 @@ def _has_ended(before: SessionRow, now: SessionRow) -> bool:
 
     One that was about to begin takes its end in two steps: that it was seen is not enough.
     """
-    between = before.stop_reason is not None or before.facts.turn == 0
-    turn = before.facts.turn + between
+    begun = before.stop_reason is None and before.facts.turn > 0
+    turn = before.facts.turn if begun else before.facts.turn + 1
     over = now.facts.turn > turn or (now.facts.turn == turn and now.stop_reason is not None)
     return now.inbox_drained and (over or now.status not in ALIVE)

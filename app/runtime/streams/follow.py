@@ -222,7 +222,7 @@ class Follower:
         within_s: float,
         look_s: float = LOOK_S,
     ) -> bool:
-        """Ask whether it is done each time the session has come to rest, and each `look_s`.
+        """Ask whether it is done each time the session rests or a turn ends, and each `look_s`.
 
         Return False when the time is over before it was.
         """
