@@ -26,6 +26,7 @@ LONGEST = (
     "tests/integration/test_resume.py",
     "tests/core/test_properties.py",
     "tests/integration/test_bad_start.py",
+    "tests/integration/test_many_waiting.py",
     "tests/integration/test_cancel.py",
     "tests/chaos/test_chaos.py",
     "tests/soak/test_soak.py",
