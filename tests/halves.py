@@ -16,7 +16,6 @@ Half = Literal["together", "alone"]
 ROOT = Path(__file__).parents[1]
 LONGEST = (
     "tests/simulation/test_many_runs.py",
-    "tests/simulation/test_simulation.py",
     "tests/integration/test_crash_matrix.py",
     "tests/core/test_replay.py",
     "tests/integration/test_upgrade.py",
@@ -27,6 +26,7 @@ LONGEST = (
     "tests/integration/test_resume.py",
     "tests/core/test_properties.py",
     "tests/integration/test_bad_start.py",
+    "tests/integration/test_many_waiting.py",
     "tests/integration/test_cancel.py",
     "tests/chaos/test_chaos.py",
     "tests/soak/test_soak.py",

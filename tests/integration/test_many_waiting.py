@@ -75,7 +75,6 @@ async def _count(stack: Stack, statement: str, wanted: int) -> None:
     await until(so, timeout_s=90, what=f"{statement}: {wanted}")
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.req("OPS-4", "API-1")

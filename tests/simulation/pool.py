@@ -83,9 +83,9 @@ def _chunks(seeds: range) -> Iterator[range]:
         yield range(start, min(start + CHUNK, seeds.stop))
 
 
-def seeds_until_found(plant: str, most: int) -> Outcome | None:
-    """Return the first run that a planted fault fails, or None within so many seeds."""
-    for seed in range(most):
+def seeds_until_found(plant: str, most: int, first: int = 0) -> Outcome | None:
+    """Return a run that a planted fault fails, or None within so many seeds; `first` begins."""
+    for seed in (*range(first, most), *range(first)):
         outcome = simulate(seed, PLANTS[plant])
         if outcome.violation is not None:
             return outcome
