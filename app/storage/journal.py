@@ -43,12 +43,13 @@ _ENTRY_TYPES: Final = tuple(
 _EVENTS_AT: Final = len(_ENTRY_TYPES) + 1
 _TOLD_AT: Final = _EVENTS_AT + len(EVENT_TYPES)
 
-# Rows are locked in the order of their ids, those locked by others are left for a later try, and
-# the conditions are checked again on the row as it is under the lock. The release depends on the
-# inbox as it is then: a message that arrives at the last moment keeps the owner. It also keeps back
-# an entry that must not be behind (an approval that lapses). A timer belongs to the state in which
-# a session came to rest; it is put by Postgres's clock, whatever the worker's.
-# Deliveries of webhooks are committed with their events; few events are ever told.
+# Rows are locked one by one by their ids (lateral), never by reading a whole table, nor all that
+# have an owner (the words that ask for one fit no partial index). Those locked by others are left
+# for a later try, and the conditions are checked again on the row as it is under the lock. The
+# release depends on the inbox as it is then: a message that arrives at the last moment keeps the
+# owner. It also keeps back an entry that must not be behind (an approval that lapses). A timer
+# belongs to the state in which a session came to rest; it is put by Postgres's clock, whatever the
+# worker's. Deliveries of webhooks are committed with their events; few events are ever told.
 APPEND: Final = f"""
 with entry as (
     select * from {unnested(_ENTRY_TYPES, 1)} as e (
@@ -56,10 +57,13 @@ with entry as (
         timer_at, set_at, view,
         {FACT_COLUMNS})
 ), locked as (
-    select e.* from entry e join sessions s
-        on s.id = e.id and s.epoch = e.epoch and s.head = e.expected and s.owner is not null
-        and not (e.unless_behind and s.inbox_head > e.inbox_seen)
-    order by s.id for update of s skip locked
+    select e.* from (select * from entry e order by e.id) e, lateral (
+        select from sessions s
+        where s.id = e.id and s.epoch = e.epoch and s.head = e.expected
+            and (s.owner is null) is false
+            and not (e.unless_behind and s.inbox_head > e.inbox_seen)
+        for update of s skip locked
+    ) s
 ), written as (
     update sessions s set
         head = l.head, head_hash = l.head_hash, inbox_seen = l.inbox_seen,
@@ -91,7 +95,7 @@ select id, inbox_head, released from written
 """  # noqa: S608 - made of constants of this room
 
 _WHERE_THEY_ARE: Final = """
-select id, epoch, head, inbox_head from sessions where id = any($1) and owner is not null
+select id, epoch, head, inbox_head from sessions where id = any($1) and (owner is null) is false
 """
 
 _HEADS: Final = """

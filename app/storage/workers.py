@@ -97,7 +97,8 @@ from taken t where s.id = t.id
 {_CLAIMED}
 """  # noqa: S608 - made of constants of this room
 
-# Owners are few and sessions many, so the owners are found by hopping over the index.
+# Owners are few and sessions many, so the owners are found by hopping over the index, and their
+# sessions by an array: a join could be planned as a walk over all.
 SWEEP: Final = f"""
 with recursive owners as (
     (select owner from sessions where owner is not null order by owner limit 1)
@@ -105,8 +106,9 @@ with recursive owners as (
     select (select s.owner from sessions s where s.owner > o.owner order by s.owner limit 1)
     from owners o where o.owner is not null
 ), lost as (
-    select s.id from owners o join sessions s on s.owner = o.owner
-    where {unowned("o", ALIVE)} and s.wake_at is null order by s.id for update of s skip locked
+    select s.id from sessions s
+    where s.owner = any(array(select o.owner from owners o where {unowned("o", ALIVE)}))
+        and s.wake_at is null for update of s skip locked
 )
 update sessions s set wake_at = now() from lost where s.id = lost.id
 """  # noqa: S608 - made of constants of this room

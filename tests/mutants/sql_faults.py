@@ -176,11 +176,11 @@ _APPEND: Final = of(
     "APPEND",
     ("any epoch", " and s.epoch = e.epoch", ""),
     ("any head", " and s.head = e.expected", ""),
-    ("without an owner", " and s.owner is not null", ""),
+    ("without an owner", " and (s.owner is null) is false", ""),
     ("what lapses although something was said", "e.unless_behind and", "false and"),
     ("nothing at all while something was said", "e.unless_behind and", "true and"),
     ("rows of others are waited for", "for update of s skip locked", "for update of s"),
-    ("rows are not locked", "order by s.id for update of s skip locked", ""),
+    ("rows are not locked", "for update of s skip locked", ""),
     ("events of fenced entries too", " in (select id from written)", " is not null"),
     ("the head stays", "head = l.head,", "head = s.head,"),
     ("the hash stays", "head_hash = l.head_hash,", "head_hash = s.head_hash,"),
@@ -240,7 +240,7 @@ _APPEND: Final = of(
 )
 
 _JOURNAL: Final = (
-    *of("journal", "_WHERE_THEY_ARE", ("without an owner", " and owner is not null", "")),
+    *of("journal", "_WHERE_THEY_ARE", ("without an owner", " and (owner is null) is false", "")),
     *of(
         "journal",
         "_HEADS",
