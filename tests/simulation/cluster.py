@@ -172,6 +172,7 @@ class Cluster:
             reader=AnswerReader(Arguments(), QuarterTokens(), self.approval_ttl_s),
             observer=observer,
             sample=lambda _trace: True,
+            pure=frozenset({"add"}),
         )
         journal = cast("JournalStore", connection)
         desk = Desk(

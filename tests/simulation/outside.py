@@ -42,11 +42,12 @@ SPECS: tuple[ToolSpec, ...] = tuple(
         ("spend", EffectClass.ONCE, {"approval": ApprovalMode.ALWAYS}),
         ("order", EffectClass.ONCE, {"status_check": _STATUS}),
         ("ask", EffectClass.READ, {"kind": ToolKind.CLIENT}),
+        ("add", EffectClass.READ, {}),
     )
 )
 _NAMES = (
     *("pay", "pay", "mail", "mail", "look", "look", "note", "note"),
-    *("boom", "spend", "order", "order", "ask"),
+    *("boom", "spend", "order", "order", "ask", "add", "add"),
 )
 _MODEL_FAULTS = (
     FaultKind.TIMEOUT,
@@ -127,6 +128,10 @@ class ToolsPort:
     async def run(self, request: ToolRequest) -> ToolReply:
         outside, weather = self.outside, self.outside.weather
         chance = weather.chance
+        if request.spec.name == "add":
+            if chance.random() < 0.1:
+                raise ToolFailure(Fault.of(chance.choice((*_MEANT_NO, *_NOBODY_KNOWS)), "no sum"))
+            return ToolReply(_output(request, chance.randrange(3)), None)
         self.process.reaches("tool", chance)
         await outside.wait(chance.choice((0.0, 0.0, 0.01, 0.2, 0.8)))
         if weather.happens(weather.unsent):
