@@ -27,6 +27,7 @@ from app.core.events import (
 )
 from app.core.evolve import evolve
 from app.core.state import State
+from app.core.values import Choice
 from app.runtime.ports.journal import Append, SealedEvent
 from app.runtime.sealing import Sealer
 from app.runtime.views import facts_of
@@ -89,6 +90,7 @@ class Audit(Watched):
         self.under_way: set[str] = set()
         """The calls, by their keys, which the tool server has taken and not carried out yet."""
         self.decided: Counter[str] = Counter()
+        self.lapsed: set[str] = set()
         self.store: MemoryStore | None = None
         self.promises: Promises | None = None
         self.repeated: set[str] = set()
@@ -202,6 +204,8 @@ class Audit(Watched):
                 again = body.approval_id in ledger.decided
                 self._once(again, ledger, f"{body.approval_id} was decided")
                 ledger.decided.add(body.approval_id)
+                if body.decision is Choice.EXPIRED:
+                    self._lapsed(f"approval {body.approval_id}")
             case VerificationAsked() as body:
                 self._asked(ledger, body)
             case MessageReceived() as body:
@@ -280,6 +284,16 @@ class Audit(Watched):
         self.decided[what] += times
         if self.decided[what] > 1:
             self.fail(f"{self.decided[what]} were told that theirs is the {what}")
+        self._answered_truly(what)
+
+    def _lapsed(self, what: str) -> None:
+        """Note that nobody decided in time."""
+        self.lapsed.add(what)
+        self._answered_truly(what)
+
+    def _answered_truly(self, what: str) -> None:
+        if what in self.lapsed and self.decided[what]:
+            self.fail(f"somebody was told that theirs is the {what}, which lapsed")
 
     # --- what observers are told
 

@@ -1,14 +1,21 @@
 """What people answer when a session waits for them: honestly, and two of them at once."""
 
+import asyncio
+
 from app.core.events import Choice
 from app.core.lifecycle import PendingKind
 from app.runtime.ports.sessions import SessionRow
 from app.runtime.sessions.answers import ClientResult
 from app.runtime.sessions.approvals import Decided
+from app.runtime.times import from_rfc3339
 from app.runtime.views import RESULT, VERIFICATION, pending_approvals, pending_calls
+from tests.fakes.clock import EPOCH_US
 from tests.simulation.side_users import cancels_by_key, registers, reschedules, schedules
 from tests.simulation.small import LinkedCipher
 from tests.simulation.users import ACTS, TENANT, Act, User
+
+SOON_S = 6.0
+LAST_MOMENT_S = 0.05
 
 
 async def answers(user: User, session_id: str) -> None:
@@ -46,6 +53,7 @@ async def _approves(user: User, row: SessionRow) -> None:
     """Decide; a call is not allowed whose action was begun before, since it may have happened."""
     for asked in pending_approvals(row, LinkedCipher(row.id)):
         approval_id, action = str(asked["id"]), str(asked["hash"])
+        await _hesitates(user, str(asked["expires_at"]))
         begun = user.cluster.outside.begun(row.id, action)
         choices = (Choice.DENY,) if begun else (Choice.APPROVE, Choice.APPROVE, Choice.DENY)
         choice = user.chance.choice(choices)
@@ -58,6 +66,13 @@ async def _approves(user: User, row: SessionRow) -> None:
             lambda api, i=approval_id, d=decided: api.approvals.decide(TENANT, i, d, None)  # type: ignore[misc]
         )
         user.cluster.audit.won(f"approval {approval_id}", won)
+
+
+async def _hesitates(user: User, until: str) -> None:
+    """Now and then wait for the last moment before a question lapses, if that is soon."""
+    left_s = (from_rfc3339(until) - EPOCH_US) / 1_000_000 - user.cluster.loop.time()
+    if 0 < left_s < SOON_S and user.chance.random() < 0.3:
+        await asyncio.sleep(max(0.0, left_s - user.chance.random() * LAST_MOMENT_S))
 
 
 BESIDE: list[tuple[Act, int]] = [

@@ -140,6 +140,15 @@ class NoWake(Around):
         row.wake_us = due
 
 
+class NotBehind(Around):
+    """A question lapses though its answer is in the inbox."""
+
+    async def append_batch(self, batch: Sequence[Append]) -> list[Appended]:
+        blind = [replace(entry, unless_behind=False) for entry in batch]
+        done = cast("Callable[..., object]", self.port.append_batch)(blind)  # type: ignore[attr-defined]
+        return cast("list[Appended]", await done)  # type: ignore[misc]
+
+
 class NeverBack(JournalWriter):
     """An answer that was lost means: not written; the entry's owner starts over."""
 
@@ -254,6 +263,7 @@ PLANTS: Mapping[str, Build] = {
         replace(SOUND, name="publish-first", connection=PublishFirst),
         replace(SOUND, name="twice-delivered", connection=TwiceDelivered),
         replace(SOUND, name="no-wake", connection=NoWake),
+        replace(SOUND, name="lapses-unread", connection=NotBehind),
         replace(SOUND, name="no-read-back", writer=NeverBack),
         replace(SOUND, name="taken-as-written", writer=TakenAsWritten),
         replace(SOUND, name="act-then-append", writer=ActThenAppend),

@@ -19,6 +19,7 @@ from app.storage.journal import APPEND
 from app.storage.schema import METADATA
 from app.storage.sql import DELIVER_TO_WEBHOOKS
 
+DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 SMALL = {"workers"}
 """Tables with a row for each process."""
 PARTIAL = {
@@ -91,7 +92,7 @@ _VALUES = {
 async def grown(engine: Engine) -> None:
     """Put 500 rows into each table, and let the server count them."""
     for table in METADATA.sorted_tables:
-        kinds = [str(column.type.compile(postgresql.dialect())).lower() for column in table.columns]
+        kinds = [column.type.compile(DIALECT).lower() for column in table.columns]
         values = ", ".join(_VALUES.get(kind, "n") for kind in kinds)
         await engine.run(f"insert into {table} select {values} from generate_series(1, 500) n")
     await engine.run("analyze")
