@@ -49,7 +49,7 @@ from app.core.state import (
     QueuedText,
     State,
 )
-from app.core.windows import flush_calls
+from app.core.windows import flush_calls, still_unknown
 
 
 class BrokenJournalError(Exception):
@@ -153,7 +153,7 @@ def _turn_started(state: State, event: Event, body: TurnStarted) -> State:
         spent=Usage(),
         errors_running=0,
         actions=(),
-        once_done=(),
+        once_done=still_unknown(state.once_done),
         withdrawn=(),
         nudges=(),
         best="",

@@ -28,7 +28,7 @@ from app.core.faults import Fault
 from app.core.lifecycle import PendingKind, Phase, Status, StopReason
 from app.core.messages import Message
 
-STATE_V: Final = 2
+STATE_V: Final = 3
 ACTION_MEMORY: Final = 24
 
 

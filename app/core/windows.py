@@ -1,5 +1,6 @@
 """A step's calls when it is over: results into the history, actions into the guards' windows."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from app.core.canonical import digest
@@ -10,6 +11,7 @@ from app.core.messages import ToolMessage
 from app.core.state import ACTION_MEMORY, Action, CallStage, OpenCall, State
 
 _FACTS_KEPT: Final = 20
+_UNKNOWN_KEPT: Final = 256
 LOST_TOKENS: Final = 12
 
 
@@ -46,6 +48,16 @@ def flush_calls(state: State, *, ending: bool) -> State:
         errors_running=state.errors_running if ending else errors,
         calls=(),
     )
+
+
+def still_unknown(once_done: Iterable[Action]) -> tuple[Action, ...]:
+    """Return what the next turn has to know of earlier ones: `once` actions that may have happened.
+
+    One that a person allowed again, and which then succeeded, is in doubt no more.
+    """
+    last = {action.digest: action for action in once_done}
+    unknown = [action for action in last.values() if action.outcome is Outcome.UNKNOWN]
+    return tuple(unknown[-_UNKNOWN_KEPT:])
 
 
 def _content(open_call: OpenCall, result: ToolFinished) -> str:

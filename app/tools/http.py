@@ -43,11 +43,15 @@ _DEFAULTS: Final = {
 
 @dataclass(slots=True)
 class _Flight:
-    """Whether a request may have reached the other side, and whether it still may."""
+    """Whether a request may have reached the other side, and whether it still may.
+
+    `taken` says that the call itself was answered: what comes after it only reads on.
+    """
 
     host: str
     may_send: Callable[[], bool]
     sent: bool = False
+    taken: bool = False
 
     async def trace(self, name: str, _info: object) -> None:
         if name.endswith("send_request_headers.started"):
@@ -95,9 +99,14 @@ class HttpTools:
         known = properties if isinstance(properties, Mapping) else {}
         outgoing = build(spec.http, request.arguments, known=known, secrets=self._secrets)
         flight = _Flight(outgoing.target.authority, request.may_send)
-        async with _within(request.timeout_s, flight):
-            received = await self._exchange(outgoing, request, flight)
-            return await self._reply(received, flight.host, spec.max_chars)
+        try:
+            async with _within(request.timeout_s, flight):
+                received = await self._exchange(outgoing, request, flight)
+                return await self._reply(received, flight.host, spec.max_chars)
+        except ToolFailure as failure:
+            if flight.taken:
+                raise redirects.unread(failure) from None
+            raise
 
     async def check(self, request: ToolRequest) -> StatusReply:
         """Ask the tool's status check what became of the call with this key.
@@ -138,6 +147,7 @@ class HttpTools:
             received = await self._send(pool, outgoing, request, flight)
             if received.status not in redirects.STATUSES or "location" not in received.headers:
                 return received
+            flight.taken |= redirects.takes(outgoing.method, received.status, effect)
             outgoing = redirects.follow(outgoing, received.status, received.headers, effect)
         message = f"The tool's server redirects more than {redirects.MOST} times."
         raise ToolFailure(Fault.of(FaultKind.PERMISSION, message))

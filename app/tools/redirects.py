@@ -1,6 +1,7 @@
 """Where a redirect may lead, and what may go along.
 
-once        307, 308: never; 301 only for GET and HEAD (the request would be made again)
+once        307, 308: never; 301 only for GET and HEAD (the request would be made again);
+            after 302 and 303 the call was taken, whatever the page says that they lead to
 elsewhere   no secret header, no Authorization, no Cookie; a body not at all
 https→http  never
 """
@@ -19,6 +20,7 @@ MOST: Final = 5
 STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 _KEEPS_METHOD: Final = frozenset({307, 308})
 _MADE_AGAIN: Final = frozenset({301, 307, 308})
+_TAKES: Final = frozenset({302, 303})
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _PRIVATE: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 _OF_CONTENT: Final = frozenset({"content-type", "content-encoding", "content-language"})
@@ -44,6 +46,19 @@ def follow(
         moved = _as_get(moved)
     elsewhere = _origin(target) != _origin(outgoing.target)
     return _without_private(moved) if elsewhere else moved
+
+
+def takes(method: str, status: int, effect: EffectClass) -> bool:
+    """Return whether a redirect says that a `once` call was taken, and where to read of it."""
+    return effect is EffectClass.ONCE and status in _TAKES and method not in _SAFE
+
+
+def unread(failure: ToolFailure) -> ToolFailure:
+    """Return what a failure means after such a redirect: nobody knows what the call did."""
+    message = (
+        f"The call was answered with a redirect, and reading on failed: {failure.fault.message}"
+    )
+    return ToolFailure(Fault.of(FaultKind.UNKNOWN_OUTCOME, message), flagged=failure.flagged)
 
 
 def _repeats(method: str, status: int) -> bool:

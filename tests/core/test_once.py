@@ -14,6 +14,7 @@ from app.core.events import (
     VerificationAsked,
 )
 from app.core.evolve import evolve
+from app.core.faults import FaultKind
 from app.core.lifecycle import PendingKind, Phase, Status, StopReason
 from app.core.messages import sequence_fault
 from app.core.plan import Rest, due_timer, in_doubt, owed, resting
@@ -69,6 +70,19 @@ def test_the_next_turn_may_pay_again() -> None:
     session.prepare()
     session.answer(PAY)
     assert session.running() == ["t2_c1_1"]
+
+
+@pytest.mark.req("TOOL-10")
+def test_the_next_turn_pays_again_what_may_have_been_paid_only_when_a_person_agrees() -> None:
+    session = in_flight()
+    session.fail("pay", FaultKind.TIMEOUT)
+    session.answer(text="it may be paid")
+    session.tell("and again")
+    session.prepare()
+    session.answer(PAY)
+    assert session.running() == []
+    assert session.state.pending is not None
+    assert session.state.pending.kind is PendingKind.APPROVAL
 
 
 @pytest.mark.req("TOOL-10", "STATE-4")

@@ -133,6 +133,31 @@ async def test_once_is_followed_where_only_an_answer_is_fetched(method: str, sta
     assert (server.seen[1].method, server.seen[1].body) == ("GET", b"")
 
 
+@pytest.mark.req("TOOL-10")
+@pytest.mark.parametrize("status", [302, 303])
+@pytest.mark.parametrize("receipt", [403, 404, 410, 429, 302])
+async def test_a_once_call_that_was_taken_is_unknown_when_its_receipt_cannot_be_read(
+    status: int, receipt: int
+) -> None:
+    def handle(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(raw(status if seen.method == "POST" else receipt, location="/receipt"))
+
+    async with serving(handle) as server, tools_for() as tools:
+        found = await fault(tools, tool(server.url + "/pay", method="POST", effect=ONCE))
+    assert (found.kind, found.sent) == (FaultKind.UNKNOWN_OUTCOME, True)
+    assert [seen.method for seen in server.seen].count("POST") == 1
+
+
+@pytest.mark.req("TOOL-10")
+@pytest.mark.parametrize("location", ["http://10.0.0.1/receipt", "ftp://shop.test/receipt", "//:x"])
+async def test_a_once_call_that_was_taken_is_unknown_when_its_receipt_is_out_of_reach(
+    location: str,
+) -> None:
+    async with serving(redirecting(303, location)) as server, tools_for() as tools:
+        found = await fault(tools, tool(server.url + "/start", method="POST", effect=ONCE))
+    assert (found.kind, found.sent) == (FaultKind.UNKNOWN_OUTCOME, True)
+
+
 async def test_other_effects_keep_method_body_and_key_on_307() -> None:
     async with serving(redirecting(307, "/there")) as server, tools_for() as tools:
         spec = tool(

@@ -89,7 +89,7 @@ def _does_for(other: OpenCall, open_call: OpenCall, *, earlier: bool) -> bool:
 
 
 def uncertain(state: State, call: CallMade) -> bool:
-    """Return whether the same `once` action may have happened in this turn already (TOOL-10)."""
+    """Return whether the same `once` action may have happened already (TOOL-10)."""
     return any(a.digest == call.digest and a.outcome is Outcome.UNKNOWN for a in state.once_done)
 
 

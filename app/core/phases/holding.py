@@ -15,8 +15,8 @@ from app.core.state import CallStage, OpenCall, State
 def held(state: State, open_call: OpenCall) -> bool:
     """Return whether a person has to allow the call first (TOOL-17).
 
-    Besides the tool's own policy: a `once` call which may have happened already in this turn, or
-    in the session that this one was forked from.
+    Besides the tool's own policy: a `once` call which may have happened already, in this turn or
+    an earlier one, or in the session that this one was forked from.
     """
     call = open_call.call
     if open_call.stage is not CallStage.PROPOSED or open_call.approved:
