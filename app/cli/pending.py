@@ -6,6 +6,11 @@ from collections.abc import Iterator
 from app.cli.client import Service, command
 from app.cli.values import Record, brief, clean, compact, moment, record, records, text
 
+_REASONS = {
+    "unknown_outcome": "The same call was made before and may have happened: look first.",
+    "fork": "The session that this one was forked from may have made the same call.",
+}
+
 
 def asked(session_id: str, pending: Record, service: Service) -> str:
     """Return what the session wants to know, and how to tell it."""
@@ -38,6 +43,8 @@ def _wants_result(call: Record, pending: Record) -> bool:
 
 
 def _approval(approval_id: str, approval: Record, surefoot: str) -> Iterator[str]:
+    if told := _REASONS.get(text(approval.get("reason"))):
+        yield told
     expires = moment(approval.get("expires_at"))
     until = f" until {clean(expires)}" if expires else ""
     yield f"Allow the call or not{until}; --arguments JSON allows it with other arguments:"

@@ -50,6 +50,17 @@ class Choice(StrEnum):
     EXPIRED = "expired"
 
 
+class ApprovalReason(StrEnum):
+    """Why a person must agree to a call."""
+
+    POLICY = "policy"
+    """Its tool's registration says so."""
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    """The same `once` call was made before and may have happened."""
+    FORK = "fork"
+    """It would be made in a fork, and the session forked from may have made it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The bounds of one turn."""

@@ -9,6 +9,7 @@ from typing import Final
 from app.core.events import Limits, Result, Usage
 from app.core.faults import Fault
 from app.core.lifecycle import ALIVE, Status
+from app.core.phases.holding import reason
 from app.core.plan import owed
 from app.core.state import OpenApproval, OpenCall, Pending, State
 from app.runtime.ports.journal import Facts
@@ -79,7 +80,7 @@ def view_of(state: State) -> bytes:
 def _pending(state: State, pending: Pending) -> dict[str, object]:
     """Return what the turn waits for: `approvals` to be decided, `calls` whose result is wanted."""
     shown: dict[str, object] = {"kind": pending.kind}
-    asked = [_approval(c, c.approval) for c in state.calls if c.unapproved and c.approval]
+    asked = [_approval(state, c, c.approval) for c in state.calls if c.unapproved and c.approval]
     if asked:
         shown["approvals"] = asked
     calls = [_call(c) for c in state.calls if c.in_doubt or c.with_client]
@@ -98,7 +99,7 @@ def _call(open_call: OpenCall) -> dict[str, object]:
     }
 
 
-def _approval(open_call: OpenCall, asked: OpenApproval) -> dict[str, object]:
+def _approval(state: State, open_call: OpenCall, asked: OpenApproval) -> dict[str, object]:
     call = open_call.call
     return {
         "id": asked.approval_id,
@@ -109,6 +110,7 @@ def _approval(open_call: OpenCall, asked: OpenApproval) -> dict[str, object]:
         "hash": call.digest,
         "requested_at": rfc3339(asked.requested_at_us),
         "expires_at": rfc3339(asked.expires_at_us),
+        "reason": reason(state, call),
     }
 
 

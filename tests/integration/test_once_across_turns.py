@@ -32,9 +32,13 @@ async def test_what_may_have_happened_in_an_earlier_turn_is_put_to_a_person(
         body = {"text": "again", "when_busy": policy}
         await scene.client.post(f"/v1/sessions/{session}/messages", body, expect=202)
         pending = await scene.waiting(session, "approval")
+        (asked,) = pending["approvals"]
+        assert asked["reason"] == "unknown_outcome"
+        told = await scene.client.get(f"/v1/sessions/{session}/why")
+        assert any("the call t1_c1_1 of pay happened" in line for line in told["uncertain"])
         assert scene.paid() == [5]
         hold.release()
-        await scene.decide(pending["approvals"][0]["id"], "approve")
+        await scene.decide(asked["id"], "approve")
         await scene.client.reached(session, "completed")
         assert scene.paid() == [5, 5]
         await scene.client.post(f"/v1/sessions/{session}/messages", {"text": "more"}, expect=202)

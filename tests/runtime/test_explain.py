@@ -219,7 +219,7 @@ def test_a_due_session_a_stuck_one_and_one_that_kills_its_owners() -> None:
     rested.answer(text="done")
     shown = words(say(rested, inbox_head=2, inbox_seen=1, claims=3))
     assert "it is stuck" in shown
-    assert "1 messages in its inbox were not taken yet." in shown
+    assert "1 request in its inbox was not taken yet." in shown
     assert "It was claimed 3 times running without an answer" in shown
 
 

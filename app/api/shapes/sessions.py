@@ -105,6 +105,7 @@ class ApprovalOut(Shape):
     name: str
     arguments: Json
     hash: str
+    reason: Literal["policy", "unknown_outcome", "fork"] | None
     status: Literal["pending", "approved", "denied", "expired", "superseded"]
     requested_at: Time
     expires_at: Time

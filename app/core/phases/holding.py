@@ -10,6 +10,7 @@ from app.core.lifecycle import Phase
 from app.core.phases.admit import twin, uncertain
 from app.core.plan import in_doubt, owed
 from app.core.state import CallStage, OpenCall, State
+from app.core.values import ApprovalReason
 
 
 def held(state: State, open_call: OpenCall) -> bool:
@@ -21,10 +22,17 @@ def held(state: State, open_call: OpenCall) -> bool:
     call = open_call.call
     if open_call.stage is not CallStage.PROPOSED or open_call.approved:
         return False
-    if call.needs_approval:
-        return True
+    return reason(state, call) is not None
+
+
+def reason(state: State, call: CallMade) -> ApprovalReason | None:
+    """Return why a person must agree to a call, or None when nobody need."""
     once = call.effect is EffectClass.ONCE
-    return once and (state.turn == state.forked_turn or uncertain(state, call))
+    if once and uncertain(state, call):
+        return ApprovalReason.UNKNOWN_OUTCOME
+    if call.needs_approval:
+        return ApprovalReason.POLICY
+    return ApprovalReason.FORK if once and state.turn == state.forked_turn else None
 
 
 def for_people(state: State) -> tuple[OpenCall, ...]:

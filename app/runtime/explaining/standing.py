@@ -9,12 +9,14 @@ from app.core.effects import CallModel, CallTool, CheckStatus, Effect, PrepareTu
 from app.core.lifecycle import PendingKind, Ruling, Status, Verb, rule
 from app.core.plan import in_doubt, owed, resting
 from app.core.state import Doubt, OpenCall, Pending, State
+from app.core.windows import still_unknown
 from app.runtime.execution.poison import MOST_CLAIMS
 from app.runtime.explaining.findings import ADVICE, Invariant
 from app.runtime.ports.sessions import SessionRow
 from app.runtime.times import to_time
 
 _ARGUMENTS_CHARS: Final = 200
+_UNKNOWN_TOLD: Final = 10
 
 
 def moment(at_us: int) -> str:
@@ -69,12 +71,14 @@ def stands(state: State | None, known: Known) -> Standing:
     _ownership(standing, known)
     if state is not None and known.closed is None:
         _doubts(standing, state, known)
+        _unknown(standing, state)
         _work(standing, state, known)
     elif row.status is Status.WAITING and row.pending_kind is not None:
         _to_do(standing, row, row.pending_kind)
     if not row.inbox_drained:
         count = row.inbox_head - row.inbox_seen
-        standing.doing.append(f"{count} messages in its inbox were not taken yet.")
+        many = "1 request in its inbox was" if count == 1 else f"{count} requests in its inbox were"
+        standing.doing.append(f"{many} not taken yet.")
     if row.claims > 1:
         standing.doing.append(
             f"It was claimed {row.claims} times running without an answer to an effect; at more "
@@ -103,7 +107,8 @@ def _ownership(standing: Standing, known: Known) -> None:
             "The next free worker that has its master key and knows its events takes it.",
         )
     elif row.timer_at_us is not None:
-        standing.doing.append("Nobody owns it, and nobody needs to.")
+        until = "" if row.status is Status.WAITING else " until its time comes"
+        standing.doing.append(f"Nobody owns it, and nobody needs to{until}.")
         standing.wakes.append(f"A timer wakes it on {moment(row.timer_at_us)}.")
     elif _is_stuck(row):
         standing.doing.append(
@@ -150,6 +155,21 @@ def _doubts(standing: Standing, state: State, known: Known) -> None:
                 f"{call.call_id} happened` (or `did_not_happen`), or "
                 f"POST /v1/sessions/{known.row.id}/verifications."
             )
+
+
+def _unknown(standing: Standing, state: State) -> None:
+    """Tell of calls that were closed without anybody knowing what they did."""
+    unknown = still_unknown(state.once_done)
+    for action in unknown[-_UNKNOWN_TOLD:]:
+        standing.uncertain.append(
+            f"Nobody knows whether the call {action.call_id} of {action.tool} happened. The same "
+            "call is made again only when a person approves it."
+        )
+    if unknown:
+        standing.todo.append(
+            "Look at the tool's side whether these calls happened, and tell the session with a "
+            "message; an approval of such a call has the reason `unknown_outcome`."
+        )
 
 
 def _call(open_call: OpenCall) -> str:

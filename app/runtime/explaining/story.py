@@ -187,7 +187,7 @@ def _turns(story: Story) -> Iterator[str]:
         parts = ", ".join(f"{count} {status}" for status, count in ends.most_common())
         yield f"{len(earlier)} earlier turns ended: {parts}."
     for turn in story.turns[-_TURNS_TOLD:]:
-        yield " ".join((_beginning(turn), _middle(turn), _end(turn))).strip()
+        yield " ".join(part for part in (_beginning(turn), _middle(turn), _end(turn)) if part)
 
 
 def _beginning(turn: _Turn) -> str:

@@ -73,6 +73,7 @@ class Approval:
     message: str | None = None
     changed: Mapping[str, object] | None = None
     by: str | None = None
+    reason: str | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return the approval as clients see it."""
@@ -84,6 +85,7 @@ class Approval:
             "name": self.name,
             "arguments": dict(self.arguments),
             "hash": self.hash,
+            "reason": self.reason,
             "status": self.status,
             "requested_at": rfc3339(self.requested_at_us),
             "expires_at": rfc3339(self.expires_at_us),
@@ -144,7 +146,9 @@ class Approvals:
             return ()
         events = self.past.events(row.id, cipher, row.head, _TYPES)
         found = approvals_in(row.id, [event async for event in events])
-        return await self._told(row, cipher, found)
+        open_now = {str(a["id"]): a for a in pending_approvals(row, cipher)}
+        shown = [_shown(row.id, open_now[a.id]) if a.id in open_now else a for a in found]
+        return await self._told(row, cipher, shown)
 
     async def _told(
         self, row: SessionRow, cipher: SessionCipher | None, asked: Sequence[Approval]
@@ -297,6 +301,7 @@ def _shown(session_id: str, asked: Mapping[str, object]) -> Approval:
         hash=str(asked["hash"]),
         requested_at_us=from_rfc3339(str(asked["requested_at"])),
         expires_at_us=from_rfc3339(str(asked["expires_at"])),
+        reason=None if asked.get("reason") is None else str(asked["reason"]),
     )
 
 
