@@ -78,6 +78,7 @@ async def _dev(loaded: Loaded) -> int:
                     f"this path is kept, unused, in {unused}\n"
                 )
             keys = await asyncio.to_thread(make_dev_keys, stack.data / "keys")
+            (stack.data / "database").write_text(f"{stack.postgres.dsn}\n")  # for `fsck` beside us
             found = {
                 "database_url": settings.database_url or SecretStr(stack.postgres.dsn),
                 "redis_url": settings.redis_url or SecretStr(stack.valkey.url),

@@ -1,5 +1,6 @@
 """`surefoot dev`, which is `make run` after its setup: everything from an empty folder."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -80,3 +81,18 @@ async def test_the_first_run_needs_nothing_and_the_second_finds_the_first(folder
         second = await client.post(f"/v1/sessions/{first['id']}/messages", {"text": "hello"})
         assert second["receipt"] == "started"
         assert (await client.settled(first["id"]))["turn"] == 2
+        assert await checked(data) == 0
+
+
+async def checked(data: Path) -> int:
+    """Run `fsck` beside it, as docs/explaining.md says."""
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app.cli.main", "fsck"),
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "SUREFOOT_DATABASE_URL": (data / "database").read_text().strip(),
+            "SUREFOOT_ENCRYPTION_KEYS": (data / "keys").read_text().strip(),
+        },
+    )
+    return await running.wait()
