@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import asyncpg
+
+from app.runtime.errors import StoreUnavailable
 from app.runtime.ports.journal import Append, Appended, Fate, HeadInfo, SealedEvent, Snapshot
 from app.runtime.times import maybe_time
 from app.storage.engine import Engine
@@ -94,6 +97,10 @@ with entry as (
 select id, inbox_head, released from written
 """  # noqa: S608 - made of constants of this room
 
+# It queues for the row, on which the conditions are checked when the lock is its own. A crowd that
+# never leaves the row alone gives way to it in its turn.
+APPEND_IN_TURN: Final = APPEND.replace("for update of s skip locked", "for update of s")
+
 _WHERE_THEY_ARE: Final = """
 select id, epoch, head, inbox_head from sessions where id = any($1) and (owner is null) is false
 """
@@ -154,12 +161,29 @@ class PostgresJournal:
             StoreRefused: when Postgres refuses it; nothing was written.
 
         """
-        if not batch:
-            return []
+        return await self._append(APPEND, batch) if batch else []
+
+    async def append_in_turn(self, entry: Append) -> Appended:
+        """Write one entry, queuing for its row; skipped when its turn does not come in time.
+
+        Raises:
+            StoreUnavailable: when it is not known whether the entry was committed.
+            StoreRefused: when Postgres refuses it; nothing was written.
+
+        """
+        try:
+            (appended,) = await self._append(APPEND_IN_TURN, [entry])
+        except StoreUnavailable as unavailable:
+            if isinstance(unavailable.__cause__, asyncpg.LockNotAvailableError):
+                return Appended(Fate.SKIPPED)
+            raise
+        return appended
+
+    async def _append(self, statement: str, batch: Sequence[Append]) -> list[Appended]:
         entries = [list(column) for column in zip(*map(_entry, batch), strict=True)]
         events = [(a.session_id, event) for a in batch for event in a.events]
         arrays = (*event_arrays(events), *told_arrays(events))
-        rows = await self._engine.rows(APPEND, *entries, *arrays)
+        rows = await self._engine.rows(statement, *entries, *arrays)
         written = {i: Appended(Fate.WRITTEN, inbox, released) for i, inbox, released in rows}
         if len(written) < len(batch):
             written |= await self._fates([a for a in batch if a.session_id not in written])

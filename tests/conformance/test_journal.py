@@ -1,5 +1,6 @@
 """The journal port, on the fake and on Postgres."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -105,6 +106,32 @@ async def test_a_row_locked_by_someone_is_skipped_and_not_waited_for(stores: Sto
         fates = await stores.journal.append_batch([append(a), append(b)])
         assert [f.fate for f in fates] == [Fate.SKIPPED, Fate.WRITTEN]
     assert (await stores.journal.append_batch([append(a)]))[0].fate is Fate.WRITTEN
+
+
+@pytest.mark.req("STATE-4")
+async def test_an_append_in_its_turn_waits_for_the_row_and_is_fenced_as_any_other(
+    stores: Stores,
+) -> None:
+    (claim,) = await claimed(stores)
+    attempts = [
+        append(replace(claim, epoch=claim.epoch - 1)),
+        append(claim, head=3),
+        append(replace(claim, session_id="ses_none")),
+    ]
+    for attempt in attempts:
+        assert await stores.journal.append_in_turn(attempt) == Appended(Fate.FENCED)
+    async with (
+        asyncio.TaskGroup() as group,
+        stores.sessions.locked("default", claim.session_id) as locked,
+    ):
+        assert locked is not None
+        appending = group.create_task(
+            stores.journal.append_in_turn(append(claim, release=Release()))
+        )
+        assert await locked.deliver(message()) == 1
+        assert not appending.done()
+    assert appending.result() == Appended(Fate.WRITTEN, 1, released=False)
+    assert len(await stores.journal.read(claim.session_id, 0, 100)) == 3
 
 
 async def test_a_release_lets_go_and_sets_the_timer(stores: Stores) -> None:

@@ -137,6 +137,9 @@ class FakeStore:
     async def append_batch(self, batch: Sequence[Append]) -> list[Appended]:
         raise NotImplementedError
 
+    async def append_in_turn(self, entry: Append) -> Appended:
+        raise NotImplementedError
+
     async def read(
         self, session_id: str, after: int, limit: int, most_bytes: int | None = None
     ) -> list[SealedEvent]:

@@ -75,9 +75,24 @@ class MemoryStore:
     def append_batch(self, batch: Sequence[Append]) -> list[Appended]:
         assert len({entry.session_id for entry in batch}) == len(batch)
         self.batches.append([entry.session_id for entry in batch])
-        fates = [self._append(entry) for entry in batch]
+        fates = [
+            Appended(Fate.SKIPPED) if self._skips(entry) else self._append(entry) for entry in batch
+        ]
         self._tell()
         return fates
+
+    async def append_in_turn(self, entry: Append) -> Appended:
+        row = self.rows.get(entry.session_id)
+        async with row.lock if row else asyncio.Lock():
+            return await self.append_locked(entry)
+
+    @statement
+    def append_locked(self, entry: Append) -> Appended:
+        """Append under the row's lock, which is the caller's."""
+        self.batches.append([entry.session_id])
+        fate = self._append(entry)
+        self._tell()
+        return fate
 
     def _tell(self) -> None:
         for watching in self.watched:
@@ -85,15 +100,19 @@ class MemoryStore:
                 watching.set_result(None)
         self.watched.clear()
 
+    def _fenced(self, row: Row, entry: Append) -> bool:
+        late = self.on.epoch and row.epoch != entry.epoch
+        moved = self.on.head and row.head != entry.expected_head
+        return late or moved or (self.on.owner and row.owner is None)
+
+    def _skips(self, entry: Append) -> bool:
+        row = self.rows.get(entry.session_id)
+        return row is not None and row.lock.locked() and not self._fenced(row, entry)
+
     def _append(self, entry: Append) -> Appended:
         row = self.rows.get(entry.session_id)
-        if row is None or (self.on.owner and row.owner is None):
+        if row is None or self._fenced(row, entry):
             return Appended(Fate.FENCED)
-        late = self.on.epoch and row.epoch != entry.epoch
-        if late or (self.on.head and row.head != entry.expected_head):
-            return Appended(Fate.FENCED)
-        if row.lock.locked():
-            return Appended(Fate.SKIPPED)
         if entry.unless_behind and row.inbox_head > entry.inbox_seen:
             return Appended(Fate.BEHIND, row.inbox_head)
         self.events[entry.session_id].extend(entry.events)

@@ -239,6 +239,27 @@ _APPEND: Final = of(
     ),
 )
 
+_IN_TURN: Final = of(
+    "journal",
+    "APPEND_IN_TURN",
+    ("any epoch", " and s.epoch = e.epoch", ""),
+    ("any head", " and s.head = e.expected", ""),
+    ("without an owner", " and (s.owner is null) is false", ""),
+    ("what lapses although something was said", "e.unless_behind and", "false and"),
+    ("rows of others are skipped", "for update of s", "for update of s skip locked"),
+    ("rows are not locked", "for update of s", ""),
+    (
+        "a release in spite of a message",
+        f"owner = {_KEPT}owner end",
+        "owner = case when l.release then null else s.owner end",
+    ),
+    (
+        "not due in spite of a message",
+        f"wake_at = {_KEPT}wake_at end",
+        "wake_at = case when l.release then null else s.wake_at end",
+    ),
+)
+
 _JOURNAL: Final = (
     *of("journal", "_WHERE_THEY_ARE", ("without an owner", " and (owner is null) is false", "")),
     *of(
@@ -297,13 +318,14 @@ _JOURNAL: Final = (
     ),
 )
 
-FAULTS: Final = (*_CLAIM, *_LEASES, *_APPEND, *_JOURNAL)
+FAULTS: Final = (*_CLAIM, *_LEASES, *_APPEND, *_IN_TURN, *_JOURNAL)
 TESTS: Final = (
     "tests/conformance/test_workers.py",
     "tests/conformance/test_claims.py",
     "tests/conformance/test_journal.py",
     "tests/conformance/test_sessions.py",
     "tests/storage/test_races.py",
+    "tests/storage/test_in_turn.py",
     "tests/storage/test_claim_races.py",
     "tests/storage/test_claims_of_ends.py",
 )

@@ -40,7 +40,9 @@ from tests.simulation.small import LinkedCipher, Watched
 if TYPE_CHECKING:
     from tests.simulation.promises import Promises
 
-CHANGING = frozenset({"append_batch", "commit", "claim", "give_up", "sweep", "remove", "create"})
+CHANGING = frozenset(
+    {"append_batch", "append_in_turn", "commit", "claim", "give_up", "sweep", "remove", "create"}
+)
 PASSES = frozenset({"StoreUnavailable", "OverError"})
 _NEWS = (MessageReceived, SessionResumed, SessionClosed, TurnStarted)
 

@@ -10,11 +10,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar, cast
 
 from typing_extensions import override
 
 from app.runtime.errors import StoreUnavailable
+from app.runtime.ports.journal import Append, Appended, Fate
 from app.runtime.ports.sessions import LockedSession, SessionRow
 from tests.fakes.interposed import interposed
 from tests.fakes.row import Locked, Row
@@ -78,13 +80,23 @@ class Postgres:
     open: list[Transaction] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._here = Process("postgres").context
+        self._itself = Process("postgres")
+        self._here = self._itself.context
 
     def later(self, delay_s: float, call: Callable[..., object], *given: object) -> None:
         """Do something in the server after a while, whatever becomes of the processes."""
         self.loop.call_later(delay_s, call, *given, context=self._here)
 
-    async def statement(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def append_in_turn(self, entry: Append) -> Appended:
+        """Send an append that queues for its row."""
+        row = self.store.rows.get(entry.session_id)
+        return await self.statement(
+            "append_in_turn", lambda: self.store.append_locked(entry), queues_for=row
+        )
+
+    async def statement(
+        self, name: str, call: Callable[[], Awaitable[T]], *, queues_for: Row | None = None
+    ) -> T:
         """Send a statement and wait for its answer.
 
         Raises:
@@ -103,7 +115,11 @@ class Postgres:
             self.later(weather.chance.random() * self.lease_s / 4, _fail, answer, "late")
             there_s += weather.chance.random() * self.lease_s / 2
         unheard = weather.happens(weather.unheard)
-        self.later(there_s, self._carry_out, name, call, answer, PROCESS.get(), unheard)
+        carry_out = partial(self._carry_out, name, call, answer, PROCESS.get(), unheard)  # type: ignore[arg-type]
+        if queues_for is None:
+            self.later(there_s, carry_out)
+        else:
+            self.later(there_s, self._queue, queues_for, answer, carry_out)
         return cast("T", await answer)
 
     def _carry_out(
@@ -112,7 +128,7 @@ class Postgres:
         call: Callable[[], Coroutine[object, object, object]],
         answer: asyncio.Future[object],
         process: Process,
-        unheard: bool,  # noqa: FBT001 - handed through the loop by place
+        unheard: bool,  # noqa: FBT001 - given by place
     ) -> None:
         if not self.up:
             _fail(answer, "down")
@@ -127,6 +143,28 @@ class Postgres:
             self._answer(_fail, answer, "unheard")
         else:
             self._answer(self._deliver, answer, result, self.outages)
+
+    def _queue(
+        self, row: Row, answer: asyncio.Future[object], carry_out: Callable[[], None]
+    ) -> None:
+        """Carry a statement out in its turn at a row, though its sender died or gave up."""
+        turn = Transaction(self._itself, row, self.loop.create_future())
+
+        def ends(granted: asyncio.Future[object]) -> None:
+            if granted.exception() is None and not turn.over:
+                carry_out()
+            else:
+                _fail(answer, "cut")
+            self.roll_back(turn)
+
+        def takes_too_long() -> None:
+            if not turn.granted.done():
+                self._deliver(answer, Appended(Fate.SKIPPED), self.outages)
+                self.roll_back(turn)
+
+        turn.granted.add_done_callback(ends, context=self._here)
+        self._lock(turn)
+        self.later(self.lease_s / 4, takes_too_long)
 
     def _answer(self, call: Callable[..., object], *given: object) -> None:
         back_s = self.weather.latency_s()
@@ -252,6 +290,7 @@ class Connection:
     def __init__(self, postgres: Postgres) -> None:
         self._postgres = postgres
         self.locked = postgres.locked
+        self.append_in_turn = postgres.append_in_turn
 
     def __getattr__(self, name: str) -> object:
         statement, body = self._postgres.statement, getattr(self._postgres.store, name)

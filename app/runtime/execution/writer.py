@@ -3,6 +3,10 @@
 While one batch is on its way to Postgres the next one gathers; so the busier the process, the
 fewer commits a session costs. Each entry is fenced on its own (epoch and expected head), and each
 caller learns the fate of its own entry.
+
+A batch waits for no row, so no busy session holds up the others. An entry whose row was locked goes
+apart: it is tried again a little later, and after a few tries it queues for its row as requests do.
+A row for which somebody always waits has no gap that another try could hit.
 """
 
 import asyncio
@@ -20,6 +24,10 @@ MAX_ENTRIES: Final = 128
 MAX_BYTES: Final = 4 << 20
 _RETRY_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 _SKIPPED_S: Final = 0.005
+_HASTY: Final = 2
+"""So many tries leave an entry whose row is locked to the next one; then it queues for the row."""
+_MOST_QUEUING: Final = 2
+"""Each that queues holds a connection; those beyond go on trying."""
 
 
 @dataclass(slots=True)
@@ -28,6 +36,8 @@ class _Waiting:
     done: asyncio.Future[Appended]
     unheard: bool = False
     """An earlier try had no answer: Postgres may still carry it out."""
+    skipped: int = 0
+    """How many tries found its row locked."""
 
     @property
     def size(self) -> int:
@@ -43,6 +53,9 @@ class JournalWriter:
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()
         self._something = asyncio.Event()
+        self._locked: list[_Waiting] = []
+        self._apart: set[str] = set()
+        self._queuing = 0
 
     async def append(self, entry: Append) -> Appended:
         """Write one session's entry; return when its fate is known.
@@ -58,16 +71,23 @@ class JournalWriter:
 
     async def run(self) -> None:
         """Write batches for ever."""
-        while True:
-            await self._something.wait()
-            batch = self._take()
-            await self._write(batch)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._something.wait()
+                for waiting in self._locked:
+                    self._apart.add(waiting.entry.session_id)
+                    group.create_task(self._go_apart(waiting))
+                self._locked.clear()
+                await self._write(self._take())
 
     def _take(self) -> list[_Waiting]:
-        """Return the next batch: one entry a session, bounded in number and bytes."""
+        """Return the next batch: one entry a session, bounded in number and bytes.
+
+        A session of which an entry is apart has none in it, so that its entries keep their order.
+        """
         batch: list[_Waiting] = []
         left: deque[_Waiting] = deque()
-        sessions: set[str] = set()
+        sessions = set(self._apart)
         size = 0
         while self._waiting and len(batch) < MAX_ENTRIES:
             waiting = self._waiting.popleft()
@@ -81,7 +101,7 @@ class JournalWriter:
             batch.append(waiting)
         left.extend(self._waiting)
         self._waiting = left
-        if not left:
+        if all(waiting.entry.session_id in self._apart for waiting in left):
             self._something.clear()
         return batch
 
@@ -96,15 +116,37 @@ class JournalWriter:
             await self._read_back(batch)
         else:
             await self._settle(batch, fates)
-            if any(f.fate is Fate.SKIPPED for f in fates):
-                await self._clock.sleep(_SKIPPED_S)
+
+    async def _go_apart(self, waiting: _Waiting) -> None:
+        """Deal with an entry whose row is locked, while the others' are written."""
+        if waiting.skipped <= _HASTY or self._queuing >= _MOST_QUEUING:
+            await self._clock.sleep(_SKIPPED_S)
+            self._again(waiting)
+        elif not waiting.done.cancelled():
+            self._queuing += 1
+            await self._write_in_turn(waiting)
+            self._queuing -= 1
+        self._apart.discard(waiting.entry.session_id)
+        self._something.set()
+
+    async def _write_in_turn(self, waiting: _Waiting) -> None:
+        try:
+            fate = await self._store.append_in_turn(waiting.entry)
+        except StoreRefused as refused:
+            _refuse(waiting, refused)
+        except StoreUnavailable:
+            await self._read_back([waiting])
+        else:
+            await self._settle([waiting], [fate])
 
     async def _settle(self, batch: Sequence[_Waiting], fates: Sequence[Appended]) -> None:
         """Tell each its fate; one that is fenced off may be so by its own earlier try."""
         doubtful: list[_Waiting] = []
         for waiting, fate in zip(batch, fates, strict=True):
             if fate.fate is Fate.SKIPPED:
-                self._again(waiting)
+                waiting.skipped += 1
+                self._locked.append(waiting)
+                self._something.set()
             elif fate.fate is Fate.FENCED and waiting.unheard:
                 doubtful.append(waiting)
             elif not waiting.done.done():
@@ -113,14 +155,14 @@ class JournalWriter:
             await self._read_back(doubtful)
 
     def _again(self, waiting: _Waiting) -> None:
-        self._waiting.append(waiting)
+        """Try it again before what its session has to append after it."""
+        self._waiting.appendleft(waiting)
         self._something.set()
 
     async def _bisect(self, batch: Sequence[_Waiting], refused: StoreRefused) -> None:
         """Find the entry that Postgres refuses, so that it does not hold up the others."""
         if len(batch) == 1:
-            if not batch[0].done.done():
-                batch[0].done.set_exception(refused)
+            _refuse(batch[0], refused)
             return
         middle = len(batch) // 2
         await self._write(batch[:middle])
@@ -146,6 +188,11 @@ class JournalWriter:
             attempt += 1
             with contextlib.suppress(StoreUnavailable):
                 return await self._store.heads(ids)
+
+
+def _refuse(waiting: _Waiting, refused: StoreRefused) -> None:
+    if not waiting.done.done():
+        waiting.done.set_exception(refused)
 
 
 def _fate(entry: Append, found: HeadInfo | None) -> Appended | None:

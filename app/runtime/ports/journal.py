@@ -131,6 +131,14 @@ class JournalStore(Protocol):
 
         """
 
+    async def append_in_turn(self, entry: Append) -> Appended:
+        """Write one entry, queuing for its row with all who want it; skipped if that is too long.
+
+        Raises:
+            StoreUnavailable: when it is not known whether the entry was committed.
+
+        """
+
     async def read(
         self, session_id: str, after: int, limit: int, most_bytes: int | None = None
     ) -> list[SealedEvent]:
