@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from tests.simulation.promises import Promises
 
 CHANGING = frozenset(
-    {"append_batch", "append_in_turn", "commit", "claim", "give_up", "sweep", "remove", "create"}
+    {
+        *("append_batch", "append_in_turn", "commit", "claim", "claim_ending"),
+        *("give_up", "sweep", "remove", "create"),
+    }
 )
 PASSES = frozenset({"StoreUnavailable", "OverError"})
 _NEWS = (MessageReceived, SessionResumed, SessionClosed, TurnStarted)
