@@ -31,6 +31,7 @@ from app.api.wire.routing import Endpoint, Keeps, Leftover, Operation
 from app.runtime.sessions.idempotency import Answer, Attempt
 from app.runtime.sessions.verbs import SETTLE_S
 
+_OF_A_SESSION: Final = "/v1/sessions/{id}/"
 _IN_FLIGHT: Final = 409
 _REUSED: Final = 422
 
@@ -76,9 +77,17 @@ def _kept(operation: Operation, services: ApiServices) -> Endpoint:
             again = Request(request.scope, _replaying(raw, request.receive))
             return _answer(await operation.endpoint(again))
 
-        return answer(await remembered(services, attempt, work, lambda: leaves(request)))
+        made = await remembered(
+            services, attempt, work, lambda: leaves(request), _session_of(operation, request)
+        )
+        return answer(made)
 
     return endpoint
+
+
+def _session_of(operation: Operation, request: Request) -> str | None:
+    named = operation.path.startswith(_OF_A_SESSION)
+    return params.path_id(request, "session") if named else None
 
 
 def _usual(services: ApiServices, *, again: bool) -> Callable[[Request], Awaitable[Leftover]]:

@@ -35,9 +35,13 @@ async def remembered(
     attempt: Attempt,
     work: Callable[[], Awaitable[Answer]],
     leaves: Callable[[], Awaitable[Leftover]],
+    session_id: str | None = None,
 ) -> Answer:
-    """Do the work once for its key; `leaves` says what to do with the mark of a killed process."""
-    mark = attempt.record(services.keyring, 0, b"", None)
+    """Do the work once for its key; `leaves` says what to do with the mark of a killed process.
+
+    What is kept of a request to a session is kept as that session's, and goes when it is erased.
+    """
+    mark = attempt.record(services.keyring, 0, b"", session_id)
     found = await services.store.begin_remembering(mark)
     if found is not None:
         left = found.status == 0 and attempt.same(services.keyring, found)

@@ -83,6 +83,26 @@ async def test_old_ended_sessions_leave_and_one_that_waits_stays(stacks: Stacks)
         assert (await client.reached(waiting, "completed"))["result"]["text"] == "done"
 
 
+@pytest.mark.req("STATE-9", "API-11")
+@pytest.mark.parametrize("verb", ["cancel", "close", "replay"])
+async def test_what_was_answered_under_a_key_is_erased_with_its_session(
+    stacks: Stacks, verb: str
+) -> None:
+    async with standing(stacks) as (stack, tools):
+        client = stack.client(await stack.start("all"))
+        await client.register(*tools.specs())
+        session_id = await client.create("plain secret", metadata={"who": "me"})
+        await client.settled(session_id)
+        path, headers = f"/v1/sessions/{session_id}/{verb}", {"Idempotency-Key": "its-own"}
+        first = await client.http.post(path, json={}, headers=headers)
+        assert first.status_code == 200, first.text
+        assert (await client.http.delete(f"/v1/sessions/{session_id}")).status_code == 204
+        again = await client.http.post(path, json={}, headers=headers)
+        assert (again.status_code, again.json()["type"]) == (409, "/problems/session-erased")
+        kept = await stack.rows("select body from idempotency where key = 'its-own'")
+        assert [bytes(row["body"]) for row in kept] == [b""]
+
+
 @pytest.mark.req("STATE-9")
 @pytest.mark.parametrize("task", ["plain", "slowly"])
 async def test_erasing_a_session(stacks: Stacks, task: str) -> None:
