@@ -144,7 +144,7 @@ class Cases:
     @cached_property
     def erasing(self) -> Erasing:
         """Return the use case that erases the content of sessions."""
-        return Erasing(clock=self.parts.clock, store=self.store, sessions=self.sessions)
+        return Erasing(clock=self.parts.clock, sessions=self.sessions)
 
     @cached_property
     def schedule_store(self) -> PostgresSchedules:

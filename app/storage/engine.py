@@ -12,6 +12,7 @@ from typing import Final, Self
 import asyncpg
 
 from app.runtime.errors import StoreRefused, StoreUnavailable
+from app.storage.turns import Turns
 
 _PASSING: Final = (
     asyncpg.PostgresConnectionError,
@@ -55,6 +56,9 @@ class Engine:
     hold its locks when the session has another owner. Behind a pooler in transaction mode
     (`pooled`) nothing may be kept on a connection: no prepared statements, no settings; there the
     client's own timeout remains.
+
+    The requests' connections can all be waiting, and the lease must be renewed nevertheless: `kept`
+    is a connection apart. Of the requests to one row few wait on a connection (`turns`).
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class Engine:
         self._size = size
         self._pooled = pooled
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._kept: asyncpg.Pool[asyncpg.Record] | None = None
+        self.turns = Turns(most=max(1, size // 4), within_s=lease_s * 0.6)
 
     @property
     def lease_s(self) -> float:
@@ -73,26 +79,31 @@ class Engine:
         return self._lease_s
 
     async def __aenter__(self) -> Self:
-        """Make the pool; the first statement makes the first connection."""
+        """Make the pools; the first statement makes the first connection."""
         with translated():
-            self._pool = await asyncpg.create_pool(
-                self._dsn,
-                min_size=0,
-                max_size=self._size,
-                timeout=self._lease_s / 3,
-                command_timeout=self._lease_s * 0.6,
-                statement_cache_size=0 if self._pooled else 200,
-                server_settings=self._settings(),
-                init=None if self._pooled else self._limit_transactions,
-                reset=_keep_as_it_is,
-            )
+            self._pool = await self._of(self._size)
+            self._kept = await self._of(1)
         return self
+
+    async def _of(self, size: int) -> "asyncpg.Pool[asyncpg.Record]":
+        return await asyncpg.create_pool(
+            self._dsn,
+            min_size=0,
+            max_size=size,
+            timeout=self._lease_s / 3,
+            command_timeout=self._lease_s * 0.6,
+            statement_cache_size=0 if self._pooled else 200,
+            server_settings=self._settings(),
+            init=None if self._pooled else self._limit_transactions,
+            reset=_keep_as_it_is,
+        )
 
     async def __aexit__(self, *_: object) -> None:
         """Close the connections; those that do not answer are cut."""
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            pool.terminate()
+        pools, self._pool, self._kept = (self._pool, self._kept), None, None
+        for pool in pools:
+            if pool is not None:
+                pool.terminate()
 
     def _settings(self) -> dict[str, str]:
         if self._pooled:
@@ -141,6 +152,13 @@ class Engine:
         with translated():
             value: object = await self.pool.fetchval(sql, *args)
             return value
+
+    async def run_apart(self, sql: str, *args: object) -> None:
+        """Run a statement that must not wait for a connection of the requests."""
+        if self._kept is None:
+            raise StoreUnavailable("The connections to Postgres are closed.")
+        with translated():
+            await self._kept.execute(sql, *args)
 
     async def run(self, sql: str, *args: object) -> int:
         """Run one statement and return how many rows it changed."""

@@ -271,8 +271,11 @@ class PostgresSessions:
 
     @asynccontextmanager
     async def locked(self, tenant: str, session_id: str) -> AsyncIterator[_Locked | None]:
-        """Lock a session's row for a moment; None when there is none of this tenant."""
-        async with self._engine.transaction() as connection:
+        """Lock a session's row for a moment; None when there is none of this tenant.
+
+        Of many who want the same row only some wait for it on a connection.
+        """
+        async with self._engine.turns.at(session_id), self._engine.transaction() as connection:
             row = await connection.fetchrow(_LOCK, tenant, session_id)
             yield _Locked(connection, session_of(row)) if row else None
 

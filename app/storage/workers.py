@@ -148,8 +148,8 @@ class PostgresWorkers:
         self._engine = engine
 
     async def renew(self, worker: str, lease_s: float) -> None:
-        """Create or renew this worker's lease."""
-        await self._engine.run(_RENEW, worker, lease_s, JOURNAL_V)
+        """Create or renew this worker's lease, whoever waits for a connection."""
+        await self._engine.run_apart(_RENEW, worker, lease_s, JOURNAL_V)
 
     async def claim(
         self, worker: str, limit: int, per_tenant: int, keys: Sequence[str]

@@ -203,7 +203,7 @@ class World:
                 bounds=Bounds(present=as_it_is, tokens=tokens),
                 sample=lambda _: True,
             ),
-            erasing=Erasing(clock=self.clock, store=self.store, sessions=sessions),
+            erasing=Erasing(clock=self.clock, sessions=sessions),
             schedules=Schedules(
                 clock=self.clock,
                 keyring=keyring,

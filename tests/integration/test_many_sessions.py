@@ -56,7 +56,7 @@ async def test_two_hundred_sessions_with_readers_on_a_pool_of_ten(stacks: Stacks
                 timeout_s=30,
             )
             most = await busiest(stack, 20)
-            assert most.total() <= POOL
+            assert most.total() <= POOL + 1, "and that which renews the lease"
             assert not {state for state in most if state.startswith("idle in transaction")}
             assert most["active"] <= 2
             plan.holds[1].release()
@@ -104,7 +104,7 @@ async def test_open_streams_leave_the_pool_to_others(stacks: Stacks) -> None:
             for task in reading:
                 task.cancel()
         assert statistics.quantiles(took, n=100)[98] < 1.0
-        assert most.total() <= 5 * 2
+        assert most.total() <= 5 * 2 + 1, "and that which renews the lease"
         assert most["active"] <= 2
         assert not {state for state in most if state.startswith("idle in transaction")}
 

@@ -23,7 +23,7 @@ LONG_S = 300.0
 
 
 def erasing(world: World) -> Erasing:
-    return Erasing(clock=world.clock, store=world.store, sessions=world.sessions)
+    return Erasing(clock=world.clock, sessions=world.sessions)
 
 
 @asynccontextmanager

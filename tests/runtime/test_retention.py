@@ -54,7 +54,7 @@ async def test_it_looks_once_a_minute_and_works_a_backlog_off() -> None:
 
 @pytest.mark.req("STATE-9")
 async def test_erasing_needs_somebody_to_end_the_turn(world: World) -> None:
-    erasing = Erasing(clock=world.clock, store=world.store, sessions=world.sessions)
+    erasing = Erasing(clock=world.clock, sessions=world.sessions)
     session_id = await world.create("hello")
     with pytest.raises(NotFound):
         await erasing.erase(TENANT, "ses_none")
@@ -74,7 +74,7 @@ async def test_a_session_that_never_rests_is_not_erased(world: World) -> None:
     async with world.running():
         await world.until_turn(session_id, 1)
     world.store.rows[session_id].owner = "w9"
-    erasing = Erasing(clock=world.clock, store=world.store, sessions=world.sessions)
+    erasing = Erasing(clock=world.clock, sessions=world.sessions)
     with pytest.raises(Conflict):
         async with asyncio.timeout(60):
             await erasing.erase(TENANT, session_id)

@@ -86,6 +86,11 @@ class SessionRow:
         return self.inbox_head == self.inbox_seen
 
     @property
+    def is_due(self) -> bool:
+        """Return whether a worker should claim the session now."""
+        return not self.owner_alive and (self.waking or not self.inbox_drained)
+
+    @property
     def pending_kind(self) -> PendingKind | None:
         """Return what a waiting session waits for."""
         return PendingKind(self.facts.pending_kind) if self.facts.pending_kind else None

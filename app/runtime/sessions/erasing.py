@@ -9,8 +9,7 @@ from typing import Final
 
 from app.core.lifecycle import ALIVE
 from app.runtime.ports.process import Clock
-from app.runtime.ports.sessions import SessionStore
-from app.runtime.refusals import Conflict, NotFound, NoWorker
+from app.runtime.refusals import Conflict, NoWorker
 from app.runtime.sessions.verbs import Sessions
 
 TRIES: Final = 20
@@ -22,7 +21,6 @@ class Erasing:
     """The use case. One for the whole process."""
 
     clock: Clock
-    store: SessionStore
     sessions: Sessions
 
     async def erase(self, tenant: str, session_id: str) -> None:
@@ -38,9 +36,7 @@ class Erasing:
             row = await self.sessions.row(tenant, session_id)
             if row.status in ALIVE and row.key.wrapped:
                 await self._end(tenant, session_id)
-            async with self.store.locked(tenant, session_id) as locked:
-                if locked is None:
-                    raise NotFound("session", session_id)
+            async with self.sessions.locked(tenant, session_id, None) as (locked, _):
                 if not locked.row.key.wrapped:
                     return
                 if locked.row.status not in ALIVE and locked.row.owner is None:

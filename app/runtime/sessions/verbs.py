@@ -246,15 +246,24 @@ class Sessions:
     async def locked(
         self, tenant: str, session_id: str, attempt: Attempt | None
     ) -> AsyncIterator[tuple[LockedSession, Answer | None]]:
-        """Lock the row for a moment, with the earlier answer under the same idempotency key."""
+        """Lock the row for a moment, with the earlier answer under the same idempotency key.
+
+        A claim passes by a row that is locked. So if this one was due, the workers are told again
+        when the lock is gone, whatever came of the request.
+        """
+        due = False
         try:
             async with self.store.locked(tenant, session_id) as locked:
                 if locked is None:
                     raise NotFound("session", session_id)
+                due = locked.row.is_due
                 yield locked, await self._earlier(locked, attempt)
         except KeyTaken as taken:
             message = "Another request under this key is being carried out; try again soon."
             raise KeyInFlight(message) from taken
+        finally:
+            if due:
+                await self.hub.nudge(session_id)
 
     async def known(self, tenant: str, attempt: Attempt | None) -> Answer | None:
         """Return the answer that was given under this key before, if there is one."""
