@@ -9,7 +9,11 @@ import asyncpg
 
 LOOKS_S: Final = 0.4
 SLACK_S: Final = 5.0
-"""For how long after the end of its owner's lease a session may be without one."""
+"""For how long after the end of its owner's lease a session may be without one.
+
+One that waits for its time (a call in doubt is asked about only when it can be under way no more)
+needs none until then.
+"""
 GONE: Final = (
     OSError,
     TimeoutError,
@@ -23,6 +27,7 @@ select s.id from sessions s
 where (s.status = 'active' or s.inbox_head > s.inbox_seen) and s.status <> 'closed'
     and (s.owner is null or not exists (
         select from workers w where w.id = s.owner and w.lease_until > now()))
+    and (s.timer_at is null or s.timer_at <= now())
 """
 
 
